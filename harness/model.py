@@ -177,6 +177,7 @@ class Task:
     tolerance: Tolerance
     limits: Limits
     inputs: tuple[str, ...]
+    multiple_of: tuple[tuple[str, int], ...] = ()  # what each size must be a multiple of
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,3 +402,31 @@ class Board:
     device: str
     standings: tuple[Standing, ...]
     unranked: tuple[Unranked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run without its samples, texts and log: what a standing is made of."""
+
+    id: str
+    task: str
+    task_digest: str
+    mode: Mode
+    verdict: Verdict
+    message: str
+    created_ns: int
+    submission: str
+    author: str
+    sha256: str
+    device_kind: str
+    device: str
+    isolation: Isolation
+    clock: Clock
+    doubts: tuple[Doubt, ...]
+    custom_shapes: bool
+    tests: int  # test cases that passed
+    failed: int  # cases of any kind that did not
+    score_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    shapes: tuple[ShapeStanding, ...]
