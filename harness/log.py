@@ -1,6 +1,6 @@
 """What a worker printed: the first and the last part of it, bounded whatever it does.
 
-Used by sandbox.py for descriptors 1 and 2 of a worker.  Untrusted text: whoever shows it escapes it.
+Used by sandbox.py for descriptors 1 and 2 of a worker.  Untrusted: whoever shows it escapes it.
 """
 
 from __future__ import annotations

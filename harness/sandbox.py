@@ -1,0 +1,316 @@
+"""Start, confine, limit and kill one worker's process tree; say which level of isolation it has.
+
+judge.py makes a Plan, chooses a level that has been proved, starts, and reads the log.  What each
+level promises is in SECURITY.md; isolation_probe.py checks it from inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from harness import bubblewrap, confine, identity, landlock, tree
+from harness.environment import package_directory
+from harness.errors import SandboxError
+from harness.identity import Identity
+from harness.log import LogReader
+from harness.model import Isolation, Limits
+
+_READY_NS = 20_000_000_000  # a launcher takes 50 ms; a loaded machine much longer
+_KILL_NS = 5_000_000_000
+_MAX_FILES = 200_000  # in a scratch folder; a torch extension's build makes about a hundred
+#: Where a worker may write outside its scratch folder, and the devices of every worker.
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+#: torch.compile's pool needs named semaphores in /dev/shm, which Landlock cannot make private.
+_RESTRICTED_VARIABLES = (("TORCHINDUCTOR_COMPILE_THREADS", "1"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One worker: what to run and all that it may touch."""
+
+    argv: tuple[str, ...]
+    channel_fd: int  # our number of the end that the worker gets as descriptor 3
+    scratch: Path  # private and writable: HOME, TMPDIR and current folder of the worker
+    readable: tuple[Path, ...]
+    devices: tuple[Path, ...]
+    limits: Limits
+    environment: tuple[tuple[str, str], ...]
+    hidden: tuple[Path, ...] = ()  # never visible, even inside a readable folder
+
+
+class Confined:
+    """A running worker and everything below it.  A context manager: leaving it kills the tree."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: LogReader, plan: Plan, *, root: bool
+    ) -> None:
+        self.pid = process.pid  # the top of the tree: bubblewrap, or the worker's supervisor
+        self.root = root  # the worker is the machine's root, without capabilities
+        self._process = process
+        self._log = log
+        self._plan = plan
+        self._cpu_ns = 0
+        self._left: tuple[str, ...] = ()
+        self._killed = False
+
+    def __enter__(self) -> Confined:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def log(self) -> str:
+        """What it printed so far: bounded, untrusted."""
+        return self._log.text()
+
+    def poll(self) -> str | None:
+        """How it ended ("exit code 0", "signal SIGKILL"), None while it runs; never a verdict."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        number = -code if code < 0 else code - 128
+        with contextlib.suppress(ValueError):
+            return f"signal {signal.Signals(number).name}"
+        return f"exit code {code}"
+
+    def cpu_ns(self) -> int:
+        """CPU time of the whole tree since it was started; never falls."""
+        if self._process.returncode is None:
+            self._cpu_ns = max(self._cpu_ns, tree.cpu_ns(self.pid))
+        return self._cpu_ns
+
+    def memory_bytes(self) -> int:
+        """Memory of the whole tree without mapped files; shared pages count once per process."""
+        return 0 if self._process.returncode is not None else tree.memory_bytes(self.pid)
+
+    def scratch_bytes(self) -> int:
+        """What its scratch folder takes on disk."""
+        return _folder_use(self._plan.scratch)[0]
+
+    def breach(self) -> str | None:
+        """Which limit the tree is over, in words, or None; for a caller to ask while it waits.
+
+        The limits that the kernel cannot hold for a tree without a cgroup: memory and disk.
+        """
+        limits = self._plan.limits
+        used = self.memory_bytes()
+        if used > limits.memory_bytes:
+            # Forked children share most of their pages: divide before accusing.
+            exact = tree.proportional_bytes(self.pid)
+            used = used if exact is None else exact
+            if used > limits.memory_bytes:
+                return f"host memory: {used} bytes in use, {limits.memory_bytes} allowed"
+        on_disk, files = _folder_use(self._plan.scratch)
+        if on_disk > limits.file_bytes:
+            return f"scratch folder: {on_disk} bytes written, {limits.file_bytes} allowed"
+        if files > _MAX_FILES:
+            return f"scratch folder: more than {_MAX_FILES} files"
+        return None
+
+    def kill(self) -> None:
+        """End every process of the tree, reap, close the log; within 5 s, any number of times."""
+        if self._killed:
+            return
+        self._killed = True
+        self.cpu_ns()
+        deadline_ns = time.monotonic_ns() + _KILL_NS
+        left = tree.end(self.pid, deadline_ns=deadline_ns)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
+        self._left = tuple(tree.name(pid) for pid in left if tree.alive(pid))
+        self._log.close()
+
+    def leftovers(self) -> tuple[str, ...]:
+        """Names of processes that outlived `kill`: in uninterruptible sleep, usually a driver's."""
+        return self._left
+
+
+def harden_self() -> None:
+    """Make this process unreadable for others of its user, and the parent of its orphans.
+
+    Call it first thing in the judge: exec and a change of user undo it.  Raises SandboxError.
+    """
+    if not (confine.set_dumpable(False) and confine.become_subreaper()):
+        raise SandboxError("prctl refused PR_SET_DUMPABLE or PR_SET_CHILD_SUBREAPER")
+
+
+def start(plan: Plan, level: Isolation) -> Confined:
+    """Start a worker at `level`; returns once it is confined and its program has replaced ours.
+
+    Call it from a thread that outlives the worker: its end would be the worker's.  Raises
+    SandboxError when it cannot be confined as asked; never falls back to a lower level.
+    """
+    who = identity.of_worker(
+        sandboxed=level is Isolation.SANDBOX, needs=(*plan.readable, package_directory())
+    )
+    _prepare_scratch(plan.scratch, who.uid)
+    status_read, status_write = os.pipe()
+    log_read, log_write = os.pipe()
+    try:
+        process = _spawn(plan, level, who, status_fd=status_write, log_fd=log_write)
+    except OSError as error:
+        os.close(log_read)
+        os.close(status_read)
+        raise SandboxError(f"a worker could not be started: {error}") from error
+    finally:
+        os.close(status_write)
+        os.close(log_write)
+    log = LogReader(log_read, plan.limits.log_bytes)
+    confined = Confined(process, log, plan, root=who.root)
+    try:
+        answer = _read_status(status_read)
+    finally:
+        os.close(status_read)
+    if answer != confine.READY:
+        confined.kill()
+        words = answer.removeprefix(confine.READY).decode("utf-8", "replace")
+        reason = words or confined.log().strip() or confined.poll() or "no answer"
+        raise SandboxError(f"a worker could not be confined at level {level}: {reason}")
+    return confined
+
+
+def _spawn(
+    plan: Plan, level: Isolation, who: Identity, *, status_fd: int, log_fd: int
+) -> subprocess.Popen[bytes]:
+    spec = _spec(plan, level, who, status_fd=status_fd)
+    boot = (
+        f"import sys; sys.path.insert(0, {str(package_directory().parent)!r}); "
+        "from harness.confine import main; main()"
+    )
+    argv = [sys.executable, "-I", "-S", "-B", "-c", boot, spec.to_json()]
+    environment = dict(plan.environment)
+    user: int | None = None
+    if level is Isolation.SANDBOX:
+        program = shutil.which("bwrap")
+        if program is None:
+            raise SandboxError("bubblewrap is not installed: apt-get install bubblewrap")
+        prefix = bubblewrap.command(
+            program=program,
+            readable=plan.readable,
+            hidden=plan.hidden,
+            devices=plan.devices,
+            scratch=plan.scratch,
+            privileged=who.privileged,
+        )
+        argv = prefix + argv
+        if not who.privileged:  # nobody inside can change user: do it here
+            user = who.uid
+    elif level is Isolation.RESTRICTED:
+        environment |= dict(_RESTRICTED_VARIABLES)
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=log_fd,
+        stderr=log_fd,
+        env=environment,
+        cwd="/",
+        pass_fds=(plan.channel_fd, status_fd),
+        start_new_session=True,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    )
+
+
+def _spec(plan: Plan, level: Isolation, who: Identity, *, status_fd: int) -> confine.Spec:
+    """What the launcher does itself; in a sandbox bubblewrap has done the rest."""
+    sandboxed = level is Isolation.SANDBOX
+    restricted = level is Isolation.RESTRICTED
+    if restricted:
+        _refuse_hidden(plan)
+    inside = who.uid if who.privileged or not sandboxed else None
+    alone = who.uid is not None or (sandboxed and identity.counts_per_namespace())
+    signals_open = who.uid is None and not landlock.scopes_signals(landlock.version())
+    return confine.Spec(
+        argv=plan.argv,
+        cwd=str(plan.scratch),
+        channel_fd=plan.channel_fd,
+        status_fd=status_fd,
+        uid=inside,
+        file_bytes=plan.limits.file_bytes,
+        open_files=plan.limits.open_files,
+        processes=plan.limits.processes + (0 if alone else identity.threads_of_this_user()),
+        filtered=sandboxed or restricted,
+        namespaces=sandboxed,
+        supervise=not sandboxed,
+        landlock=restricted,
+        read=tuple(str(path) for path in plan.readable) + (("/sys",) if plan.devices else ()),
+        write=(str(plan.scratch),),
+        devices=(*_DEVICES, *(str(path) for path in plan.devices)),
+        cuda=bool(plan.devices),
+        guard_signals=restricted and signals_open,
+    )
+
+
+def _refuse_hidden(plan: Plan) -> None:
+    """Landlock cannot take a folder out of one that it has let in."""
+    for path in plan.hidden:
+        for folder in plan.readable:
+            if path.is_relative_to(folder):
+                raise SandboxError(
+                    f"{path} must stay hidden and lies in {folder}, which a worker reads: "
+                    "move the project out of it, or install bubblewrap"
+                )
+
+
+def _prepare_scratch(scratch: Path, uid: int | None) -> None:
+    """Make the folders that a worker's variables name, its own; existing ones stay as they are.
+
+    An earlier worker of the same submission may have put a link in their place: nothing below
+    the scratch folder itself is ever followed or given away.
+    """
+    if uid is not None:
+        os.chown(scratch, uid, uid)
+    os.chmod(scratch, 0o700)
+    for name in ("home", "tmp", "cache"):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(scratch / name, 0o700)
+            if uid is not None:
+                os.chown(scratch / name, uid, uid, follow_symlinks=False)
+
+
+def _folder_use(folder: Path) -> tuple[int, int]:
+    """Bytes on disk and number of files; stops counting above the largest number allowed."""
+    total = files = 0
+    waiting: list[str] = [str(folder)]
+    while waiting and files <= _MAX_FILES:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                files += 1
+                with contextlib.suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return total, files
+
+
+def _read_status(fd: int) -> bytes:
+    """What the launcher says until its pipe ends, or until it has taken too long."""
+    answer = b""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    deadline_ns = time.monotonic_ns() + _READY_NS
+    while len(answer) < 4096:
+        left_ms = (deadline_ns - time.monotonic_ns()) // 1_000_000
+        if left_ms <= 0 or not poller.poll(left_ms):
+            return b"no answer in time"
+        data = os.read(fd, 4096)
+        if not data:
+            break
+        answer += data
+    return answer

@@ -1,0 +1,155 @@
+"""A process and all its descendants, by /proc: what they use, and how to end every one of them.
+
+Used by sandbox.py in the judge and by confine.py above a worker.  Processes in a pid namespace
+below ours have numbers here too, so a sandbox's are seen like any others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_PROC = Path("/proc")
+_PAUSE_S = 0.002  # between looks at a tree that is ending
+_ROUNDS = 50  # passes that stop a tree which forks while it is being stopped
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """The processes whose parent is `pid`, zombies too; empty when it is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(_PROC / str(pid) / "task"):
+            text = (_PROC / str(pid) / "task" / task / "children").read_bytes()
+            found += (int(word) for word in text.split())
+    except FileNotFoundError:
+        if (_PROC / "self/task" / str(os.getpid()) / "children").exists():
+            return tuple(found)
+        return _children_by_scan(pid)  # a kernel without CONFIG_PROC_CHILDREN
+    except (ProcessLookupError, NotADirectoryError):
+        pass
+    return tuple(found)
+
+
+def _children_by_scan(pid: int) -> tuple[int, ...]:
+    found = []
+    for name in os.listdir(_PROC):
+        if name.isdigit() and (fields := _stat(int(name))) and int(fields[1]) == pid:
+            found.append(int(name))
+    return tuple(found)
+
+
+def descendants(pid: int) -> tuple[int, ...]:
+    """Every process below `pid`, itself not; parents before their children."""
+    found: list[int] = []
+    level = children(pid)
+    while level:
+        found += level
+        level = tuple(child for parent in level for child in children(parent))
+    return tuple(found)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def alive(pid: int) -> bool:
+    """Whether the process still runs; a zombie does not."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "ZX"
+
+
+def name(pid: int) -> str:
+    """The command's name, "?" when it is gone."""
+    try:
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return "?"
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a tree so far, ended and reaped members included (those in 10 ms steps)."""
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    total = 0
+    for member in (pid, *descendants(pid)):
+        fields = _stat(member)
+        if fields is None:
+            continue
+        total += (int(fields[13]) + int(fields[14])) * tick_ns  # cutime, cstime
+        # The process's own clock, MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of
+        # linux/posix-timers.h: all its threads, ended ones too, in nanoseconds.
+        with contextlib.suppress(OSError):
+            total += time.clock_gettime_ns((~member << 3) | 2)
+    return total
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory of a tree that is not mapped files; shared pages count once per process."""
+    total = 0
+    for member in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / str(member) / "status").read_bytes().splitlines():
+                if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
+                    total += int(line.split()[1]) << 10
+    return total
+
+
+def proportional_bytes(pid: int) -> int | None:
+    """The same with shared pages divided among their users; None where the kernel keeps it back.
+
+    Some ms a process: for a tree that seems too large, since forked children share most pages.
+    """
+    total = 0
+    for member in (pid, *descendants(pid)):
+        try:
+            text = (_PROC / str(member) / "smaps_rollup").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError:
+            return None
+        for line in text.splitlines():
+            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:
+    """End a whole tree by SIGKILL; `keep` spares the root.  Returns those still alive.
+
+    Everything is stopped first: killed one by one, a fork bomb refills the places that it loses.
+    Orphans are reaped where this process is their subreaper; the root is left to its parent.
+    `deadline_ns` is of the monotonic clock.
+    """
+    members: set[int] = set()
+    for _ in range(_ROUNDS):
+        found = set(descendants(pid)) - members
+        if not found:
+            break
+        _send(found, signal.SIGSTOP)
+        members |= found
+    targets = members if keep else members | {pid}
+    while True:
+        _send(targets, signal.SIGKILL)
+        for member in targets - {pid}:
+            # Not ours while its own parent lives; ours to reap once that is gone.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(member, os.WNOHANG)
+        targets |= set(descendants(pid))
+        left = tuple(sorted(member for member in targets if alive(member)))
+        if not left or time.monotonic_ns() > deadline_ns:
+            return left
+        time.sleep(_PAUSE_S)
