@@ -152,7 +152,12 @@ def half_width(interval: Interval) -> float:
 def separated(a: Interval, b: Interval, *, min_effect: float = MIN_EFFECT) -> bool:
     """Whether a is faster than b by more than the noise of both and by more than `min_effect`."""
     gap = math.log(b.median) - math.log(a.median)
-    return gap > max(math.hypot(half_width(a), half_width(b)), math.log1p(min_effect))
+    return beyond_noise(gap, half_width(a), half_width(b), min_effect=min_effect)
+
+
+def beyond_noise(gap: float, a: float, b: float, *, min_effect: float = MIN_EFFECT) -> bool:
+    """`separated` for a log gap and two half-widths that are already known."""
+    return gap > max(math.hypot(a, b), math.log1p(min_effect))
 
 
 def compare(

@@ -1,0 +1,261 @@
+"""Stored runs to boards: who is ahead, by how much, and how sure that is.  Pure.
+
+The store hands over summaries; the renderers word what comes out.  Nothing in a summary is trusted:
+a row may have been written by an older version, by hand, or by a stranger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from harness import stats
+from harness.model import (
+    UNRANKED_DOUBTS,
+    Board,
+    CaseKind,
+    Mode,
+    Run,
+    Shape,
+    ShapeStanding,
+    Standing,
+    Summary,
+    Task,
+    Unranked,
+    Verdict,
+)
+
+#: What every speedup is relative to when a board has it: (author, submission).
+BASELINE = ("baseline", "torch_dequant")
+
+#: Times outside this range are no times: in a picosecond light crosses 0.3 mm, and 1e18 ns are 31
+#: years.  Catches zeros, negatives, NaN, infinities and denormals alike.
+SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
+
+#: (author, submission): one of them has one standing on a board, whatever the file's text was.
+_Entrant: TypeAlias = tuple[str, str]
+
+
+def is_time(value: float | None) -> bool:
+    """Whether a number can be the time of something, in nanoseconds."""
+    return isinstance(value, int | float) and SHORTEST_NS <= value < LONGEST_NS
+
+
+def summarise(run: Run) -> Summary:
+    """Reduce a run to what a standing needs.  A score that is no time becomes None."""
+    timed = [c for c in run.cases if c.case.kind is CaseKind.BENCHMARK and c.timing is not None]
+    shapes = tuple(
+        ShapeStanding(c.case.shape, t.median_ns, t.low_ns, t.high_ns, t.floor_ns)
+        for c in timed
+        if (t := c.timing) is not None
+    )
+    score = low = high = None
+    if run.score_ns is not None and is_time(run.score_ns) and shapes and _fit(shapes):
+        width = stats.half_width(stats.combine([_interval(s) for s in shapes]))
+        score = run.score_ns
+        low, high = score * math.exp(-width), score * math.exp(width)
+    passed = [c for c in run.cases if c.verdict is Verdict.PASSED]
+    return Summary(
+        id=run.id,
+        task=run.task,
+        task_digest=run.task_digest,
+        mode=run.mode,
+        verdict=run.verdict,
+        message=run.message,
+        created_ns=run.created_ns,
+        submission=run.submission.name,
+        author=run.submission.author,
+        sha256=run.submission.sha256,
+        device_kind=run.device.kind,
+        device=run.device.name,
+        isolation=run.isolation,
+        clock=run.clock,
+        doubts=run.doubts,
+        custom_shapes=run.custom_shapes,
+        tests=sum(c.case.kind is CaseKind.TEST for c in passed),
+        failed=len(run.cases) - len(passed),
+        score_ns=score,
+        low_ns=low,
+        high_ns=high,
+        shapes=shapes,
+    )
+
+
+def ineligible(run: Run | Summary, shapes: Sequence[Shape] | None = None) -> str | None:
+    """Why a run cannot stand on a board, in words, or None when it can.
+
+    Eligible means that every required part exists and passed, not that no failure is known: a
+    ranked run, tests checked, each of the task's ranked `shapes` timed (any, when not known).
+    """
+    row = summarise(run) if isinstance(run, Run) else run
+    if row.verdict is not Verdict.PASSED:
+        return str(row.verdict)
+    if row.mode is not Mode.RANKED:
+        return f"made in mode {row.mode}, not ranked"
+    if row.custom_shapes:
+        return "timed on shapes of its own"
+    for doubt in row.doubts:
+        if doubt in UNRANKED_DOUBTS:
+            return f"never ranked: {doubt}"
+    if row.failed or not row.tests:
+        return f"{row.failed} cases did not pass" if row.failed else "no test case was checked"
+    return _without_times(row, shapes)
+
+
+def _without_times(row: Summary, shapes: Sequence[Shape] | None) -> str | None:
+    timed = [s.shape for s in row.shapes]
+    if shapes is not None:
+        for shape in shapes:
+            if shape not in timed:
+                return f"no time for {shape.label}"
+        if len(timed) != len(shapes):
+            return "timed on other shapes than the task ranks"
+    if not timed or not _fit(row.shapes):
+        return "a time is missing or is not a positive finite number"
+    if row.score_ns is None or not is_time(row.score_ns):
+        return "its score is not a positive finite time"
+    if not (is_time(row.low_ns) and is_time(row.high_ns)):
+        return "its score has no interval"
+    if abs(math.log(row.score_ns / _score(row.shapes))) > 1e-6:
+        return "its score does not follow from its times"
+    return None
+
+
+def boards(
+    rows: Iterable[Summary],
+    *,
+    task: Task | None = None,
+    baseline: tuple[str, str] = BASELINE,
+) -> tuple[Board, ...]:
+    """One board per task and device; CUDA devices first, then by name.
+
+    A standing is the latest eligible ranked run of (author, submission): a later, slower run
+    replaces a faster one, for a best of N rewards persistence.  A later run that failed or was not
+    ranked takes no standing away.  Entries of one rank stand in order of time, earlier first.
+    All standings of a board ran the same version of the task: that of `task` where its name fits,
+    else that of the newest eligible run.  What has no standing is in `unranked`, newest first.
+    """
+    groups: dict[tuple[str, str, str], list[Summary]] = {}
+    for row in rows:
+        groups.setdefault((row.task, row.device_kind, row.device), []).append(row)
+    order = sorted(groups, key=lambda key: (key[0], key[1] != "cuda", key[2], key[1]))
+    return tuple(_board(groups[key], task, baseline) for key in order)
+
+
+def ranks(made: Iterable[Board]) -> Mapping[str, int]:
+    """Run id -> rank, for the runs that hold a standing."""
+    return {s.run: s.rank for board in made for s in board.standings}
+
+
+def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
+    rows = sorted(rows, key=lambda r: (r.created_ns, r.id), reverse=True)
+    known = task if task is not None and task.name == rows[0].task else None
+    shapes = known.ranked if known else None
+    digest = known.digest if known else _newest_digest(rows)
+    standing: dict[_Entrant, Summary] = {}
+    unranked: list[Unranked] = []
+    for row in rows:
+        entrant = (row.author, row.submission)
+        reason = ineligible(row) if row.task_digest != digest else ineligible(row, shapes)
+        if reason is None and row.task_digest != digest:
+            reason = "another version of the task"
+        elif reason is None and entrant in standing:
+            reason = f"superseded by {standing[entrant].id}"
+        if reason is None:
+            standing[entrant] = row
+        else:
+            unranked.append(_unranked(row, reason))
+    return Board(
+        rows[0].task, rows[0].device, _standings([*standing.values()], baseline), tuple(unranked)
+    )
+
+
+def _newest_digest(newest_first: Sequence[Summary]) -> str:
+    return next((r.task_digest for r in newest_first if ineligible(r) is None), "")
+
+
+def _unranked(row: Summary, reason: str) -> Unranked:
+    return Unranked(row.id, row.submission, row.author, row.created_ns, row.verdict, reason)
+
+
+def _standings(rows: list[Summary], baseline: _Entrant) -> tuple[Standing, ...]:
+    """Rank the rows of one board: shared ranks within noise of the rank's leader."""
+    rows = sorted(rows, key=lambda r: (r.score_ns or math.inf, r.created_ns, r.id))
+    marks = [_mark(row) for row in rows]
+    base = next((r.score_ns for r in rows if (r.author, r.submission) == baseline), None)
+    made: list[Standing] = []
+    start = 0
+    while start < len(rows):
+        end = start + 1
+        while end < len(rows) and not _ahead(marks[start], marks[end]):
+            end += 1
+        group = sorted(range(start, end), key=lambda i: (rows[i].created_ns, rows[i].id))
+        for i in group:
+            low = 1 + sum(_ahead(other, marks[i]) for other in marks[:i])
+            high = len(rows) - sum(_ahead(marks[i], other) for other in marks[i + 1 :])
+            # A noisy leader can share its rank with an entry that a third one beats clearly.
+            low, high = min(low, start + 1), max(high, start + 1)
+            made.append(_standing(rows[i], (start + 1, low, high), base))
+        start = end
+    return tuple(made)
+
+
+def _mark(row: Summary) -> tuple[float, float]:
+    score, low, high = row.score_ns or 1.0, row.low_ns or 1.0, row.high_ns or 1.0
+    return math.log(score), stats.half_width(stats.Interval(score, low, high))
+
+
+def _ahead(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return stats.beyond_noise(b[0] - a[0], a[1], b[1])
+
+
+def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> Standing:
+    score = row.score_ns or math.nan  # eligible rows have one
+    light = [s.shape.light_speed_ns for s in row.shapes]
+    return Standing(
+        rank=rank[0],
+        rank_low=rank[1],
+        rank_high=rank[2],
+        submission=row.submission,
+        author=row.author,
+        score_ns=score,
+        low_ns=row.low_ns or score,
+        high_ns=row.high_ns or score,
+        speedup=base / score if base else None,
+        light_speed=_share(light, row.shapes),
+        floor_share=_share([s.floor_ns for s in row.shapes], row.shapes),
+        shapes=row.shapes,
+        run=row.id,
+        created_ns=row.created_ns,
+        doubts=row.doubts,
+        isolation=row.isolation,
+        clock=row.clock,
+    )
+
+
+def _share(bounds: Sequence[float | None], shapes: Sequence[ShapeStanding]) -> float | None:
+    """Geometric mean of bound / time; None when a shape has no bound."""
+    known = [b for b in bounds if b is not None and is_time(b)]
+    if len(known) != len(shapes) or not known:
+        return None
+    return stats.geometric_mean(known) / _score(shapes)
+
+
+def _score(shapes: Sequence[ShapeStanding]) -> float:
+    return stats.geometric_mean([s.median_ns for s in shapes])
+
+
+def _interval(shape: ShapeStanding) -> stats.Interval:
+    return stats.Interval(shape.median_ns, shape.low_ns, shape.high_ns)
+
+
+def _fit(shapes: Sequence[ShapeStanding]) -> bool:
+    """Whether every time of the shapes is one, and lies inside its interval."""
+    return all(
+        is_time(s.median_ns)
+        and is_time(s.low_ns)
+        and is_time(s.high_ns)
+        and s.low_ns <= s.median_ns <= s.high_ns
+        for s in shapes
+    )

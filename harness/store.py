@@ -1,0 +1,206 @@
+"""Runs in, runs out.  One run is one transaction; what is stored is never changed.
+
+A light row per run answers leaderboards; the whole run, samples and log included, lies beside it
+compressed.  Rows are read with suspicion: anybody can write to a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from harness import codec, leaderboard
+from harness.database import (
+    MissingStore,
+    details,
+    eligible,
+    entrant,
+    open_engine,
+    runs,
+)
+from harness.errors import StoreError, UsageError
+from harness.model import (
+    UNRANKED_DOUBTS,
+    Clock,
+    Doubt,
+    Isolation,
+    Mode,
+    Run,
+    Shape,
+    ShapeStanding,
+    Summary,
+    Verdict,
+)
+from harness.sqlite_file import BUSY_NS, explained
+
+__all__ = ["MissingStore", "Store", "open_store"]
+
+
+@contextmanager
+def open_store(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> Iterator[Store]:
+    """Open the results database at `url`: to add runs with `create`, else only to read.
+
+    Raises MissingStore when there is none to read, StoreError when it cannot be used, UsageError
+    when `url` is none.
+    """
+    engine, where = open_engine(url, create=create, busy_ns=busy_ns)
+    try:
+        yield Store(engine, where)
+    finally:
+        engine.dispose()
+
+
+class Store:
+    """The runs of one database; made by `open_store`."""
+
+    def __init__(self, engine: sa.Engine, where: str) -> None:
+        self._engine = engine
+        self.where = where
+
+    def add(self, run: Run) -> None:
+        """Store a run, whole or not at all.  Raises StoreError when its id is there already.
+
+        A score that is not a time (NaN, zero, ...) is stored as none.
+        """
+        row = _row(run)
+        if row["score_ns"] is None:
+            run = dataclasses.replace(run, score_ns=None)
+        data = zlib.compress(json.dumps(codec.encode(run)).encode())
+        with explained(self.where), self._engine.connect() as connection:
+            writer = connection.execution_options(write=True)
+            try:
+                with writer.begin():
+                    writer.execute(runs.insert().values(row))
+                    writer.execute(details.insert().values(run=row["id"], data=data))
+            except exc.IntegrityError as error:
+                if not self._has(run.id):
+                    raise
+                raise StoreError(f"{self.where}: run {run.id} is stored already") from error
+
+    def get(self, key: str) -> Run:
+        """The run whose id is `key` or alone begins with it.  Raises UsageError when none does."""
+        with explained(self.where), self._engine.connect() as connection:
+            begins = runs.c.id.startswith(key, autoescape=True)
+            query = sa.select(runs.c.id).where(begins).order_by(runs.c.id).limit(5)
+            ids = [key] if self._has(key) else list(connection.scalars(query)) if key else []
+            if not ids:
+                raise UsageError(f"{self.where}: no run {key!r}; `harness leaderboard --all`")
+            if len(ids) > 1:
+                raise UsageError(f"{key!r} may be {', '.join(ids)}; write more of it")
+            data = connection.scalar(sa.select(details.c.data).where(details.c.run == ids[0]))
+        try:
+            return codec.decode(Run, json.loads(zlib.decompress(data or b"")))
+        except (ValueError, zlib.error) as error:
+            raise StoreError(f"{self.where}: run {ids[0]} is damaged ({error})") from error
+
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        device: str | None = None,
+        mode: Mode | None = None,
+        limit: int | None = None,
+    ) -> tuple[Summary, ...]:
+        """Summaries of all runs, newest first.  A row that no harness wrote is left out."""
+        query = sa.select(runs).order_by(runs.c.created_ns.desc(), runs.c.id.desc())
+        query = _narrow(query, task, device).limit(limit)
+        if mode is not None:
+            query = query.where(runs.c.mode == mode)
+        return tuple(s for s in self._summaries(query) if s is not None)
+
+    def latest_eligible(
+        self, *, task: str | None = None, device: str | None = None
+    ) -> tuple[Summary, ...]:
+        """The newest run that can stand, of every submission, device and version of a task.
+
+        All that `leaderboard.boards` needs, without reading the other runs.
+        """
+        order = (runs.c.created_ns.desc(), runs.c.id.desc())
+        place = sa.func.row_number().over(partition_by=entrant, order_by=order).label("place")
+        found = _narrow(sa.select(runs.c.id, place).where(eligible), task, device).subquery()
+        query = sa.select(runs).join(found, found.c.id == runs.c.id).where(found.c.place == 1)
+        kept: list[Summary] = []
+        for row in self._rows(query):
+            summary = _summary(row)
+            if summary is None or leaderboard.ineligible(summary) is not None:
+                summary = self._next_eligible(row)
+            if summary is not None:
+                kept.append(summary)
+        return tuple(kept)
+
+    def _next_eligible(self, broken: sa.Row[Any]) -> Summary | None:
+        """The newest sound row of the same entrant as one that only SQL found eligible."""
+        same = [column == broken._mapping[column] for column in entrant]
+        query = sa.select(runs).where(eligible, *same)
+        query = query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())
+        sound = (s for s in self._summaries(query) if s is not None)
+        return next((s for s in sound if leaderboard.ineligible(s) is None), None)
+
+    def _summaries(self, query: sa.Select[Any]) -> Iterator[Summary | None]:
+        return map(_summary, self._rows(query))
+
+    def _rows(self, query: sa.Select[Any]) -> Iterable[sa.Row[Any]]:
+        with explained(self.where), self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def _has(self, run: str) -> bool:
+        return bool(list(self._rows(sa.select(runs.c.id).where(runs.c.id == run))))
+
+
+def _narrow(query: sa.Select[Any], task: str | None, device: str | None) -> sa.Select[Any]:
+    if task is not None:
+        query = query.where(runs.c.task == task)
+    return query if device is None else query.where(runs.c.device == device)
+
+
+def _row(run: Run) -> dict[str, Any]:
+    s = leaderboard.summarise(run)
+    row = {column.name: getattr(s, column.name, None) for column in runs.columns}
+    row |= {name: _text(value) for name, value in row.items() if isinstance(value, str)}
+    row["doubts"] = json.dumps(list(s.doubts))
+    row["never_ranked"] = int(any(doubt in UNRANKED_DOUBTS for doubt in s.doubts))
+    row["custom_shapes"] = int(s.custom_shapes)
+    row["shapes"] = json.dumps([_pack(shape) for shape in s.shapes])
+    return row
+
+
+def _text(value: str) -> str:
+    """Text that every database takes: no NUL (PostgreSQL), no lone surrogate (UTF-8)."""
+    return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
+
+
+def _pack(s: ShapeStanding) -> list[Any]:
+    shape = [list(axis) for axis in s.shape.axes]
+    return [shape, s.shape.light_speed_ns, s.median_ns, s.low_ns, s.high_ns, s.floor_ns]
+
+
+def _unpack(packed: list[Any]) -> ShapeStanding:
+    axes, light, median, low, high, floor = packed
+    return ShapeStanding(Shape(tuple((n, v) for n, v in axes), light), median, low, high, floor)
+
+
+def _summary(row: sa.Row[Any]) -> Summary | None:
+    """The summary that a row holds, or None when a field is not what a harness writes."""
+    values = dict(row._mapping)
+    try:
+        if any(isinstance(value, bytes) for value in values.values()):
+            return None
+        values.pop("never_ranked")
+        values["mode"] = Mode(values["mode"])
+        values["verdict"] = Verdict(values["verdict"])
+        values["isolation"] = Isolation(values["isolation"])
+        values["clock"] = Clock(values["clock"])
+        values["doubts"] = tuple(map(Doubt, json.loads(values["doubts"])))
+        values["custom_shapes"] = bool(values["custom_shapes"])
+        values["shapes"] = tuple(map(_unpack, json.loads(values["shapes"])))
+        values["created_ns"] = int(values["created_ns"])
+        return Summary(**values)
+    except (ValueError, TypeError):
+        return None
