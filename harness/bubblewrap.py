@@ -61,7 +61,7 @@ def _mounts(*, readable: Sequence[Path], hidden: Sequence[Path], scratch: Path) 
     args: list[str] = []
     made = {Path("/"), Path("/tmp"), Path("/dev"), Path("/proc")}
     kinds = dict.fromkeys(readable, "read")
-    kinds |= {path: "hide" for path in hidden if _inside(path, readable)}
+    kinds |= dict.fromkeys(_masks(readable, hidden), "hide")
     kinds[scratch] = "write"
     for path, kind in sorted(kinds.items(), key=lambda item: (len(item[0].parts), item[0])):
         above = next((kinds[parent] for parent in path.parents if parent in kinds), None)
@@ -83,5 +83,11 @@ def _mounts(*, readable: Sequence[Path], hidden: Sequence[Path], scratch: Path) 
     return args
 
 
-def _inside(path: Path, folders: Sequence[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+def _masks(readable: Sequence[Path], hidden: Sequence[Path]) -> list[Path]:
+    """Where hidden paths would show: inside a readable folder, under each of its names."""
+    found = []
+    for path in (entry.resolve() for entry in hidden):
+        for folder in readable:
+            if path.is_relative_to(folder.resolve()):
+                found.append(folder / path.relative_to(folder.resolve()))
+    return found

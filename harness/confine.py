@@ -25,7 +25,7 @@ READY = b"ready"  # on the status pipe, which then ends: the exec has closed it
 _ABOVE_FD = 10  # out of the way of the descriptors that a worker keeps
 _LAST_FD = 1 << 20  # fs.nr_open's default
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
+_PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 3, 4, 24
 _PR_SET_SECUREBITS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 28, 36, 38
 _SECURE_NO_ROOT_LOCKED = 0b1111  # NOROOT and NO_SETUID_FIXUP, each with its lock
 _CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
@@ -76,6 +76,12 @@ def prctl(option: int, value: int) -> bool:
 def set_dumpable(dumpable: bool) -> bool:
     """Whether others of the same user may read this process's memory and environment."""
     return prctl(_PR_SET_DUMPABLE, int(dumpable))
+
+
+def is_dumpable() -> bool:
+    """Whether others of the same user may read this process now."""
+    found: int = ctypes.CDLL(None).prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
+    return found == 1
 
 
 def become_subreaper() -> bool:

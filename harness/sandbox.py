@@ -27,6 +27,7 @@ from harness.model import Isolation, Limits
 
 _READY_NS = 20_000_000_000  # a launcher takes 50 ms; a loaded machine much longer
 _KILL_NS = 5_000_000_000
+_OWN_THREADS = 4  # bubblewrap's two, or the supervisor, in the worker's tree
 _MAX_FILES = 200_000  # in a scratch folder; a torch extension's build makes about a hundred
 #: Where a worker may write outside its scratch folder, and the devices of every worker.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -59,6 +60,7 @@ class Confined:
         self._process = process
         self._log = log
         self._plan = plan
+        self._siblings = frozenset(tree.children(os.getpid()))
         self._cpu_ns = 0
         self._left: tuple[str, ...] = ()
         self._killed = False
@@ -96,7 +98,12 @@ class Confined:
 
     def memory_bytes(self) -> int:
         """Memory of the whole tree without mapped files; shared pages count once per process."""
-        return 0 if self._process.returncode is not None else tree.memory_bytes(self.pid)
+        return self._usage().memory_bytes
+
+    def _usage(self) -> tree.Usage:
+        # Once it is reaped its number may be another's.
+        gone = self._process.returncode is not None
+        return tree.Usage(0, 0) if gone else tree.usage(self.pid)
 
     def scratch_bytes(self) -> int:
         """What its scratch folder takes on disk."""
@@ -105,10 +112,14 @@ class Confined:
     def breach(self) -> str | None:
         """Which limit the tree is over, in words, or None; for a caller to ask while it waits.
 
-        The limits that the kernel cannot hold for a tree without a cgroup: memory and disk.
+        The limits that the kernel does not hold for a whole tree: memory, disk, and for root's
+        user the number of processes.
         """
         limits = self._plan.limits
-        used = self.memory_bytes()
+        usage = self._usage()
+        used = usage.memory_bytes
+        if usage.threads > limits.processes + _OWN_THREADS:
+            return f"processes: {usage.threads} with their threads, {limits.processes} allowed"
         if used > limits.memory_bytes:
             # Forked children share most of their pages: divide before accusing.
             exact = tree.proportional_bytes(self.pid)
@@ -127,13 +138,31 @@ class Confined:
         if self._killed:
             return
         self._killed = True
-        self.cpu_ns()
         deadline_ns = time.monotonic_ns() + _KILL_NS
-        left = tree.end(self.pid, deadline_ns=deadline_ns)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
+        left: tuple[int, ...] = ()
+        if self._process.poll() is None:
+            self.cpu_ns()
+            left = tree.end(self.pid, deadline_ns=deadline_ns)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
+        elif self._process.returncode < 0:
+            left = self._end_orphans(deadline_ns)
         self._left = tuple(tree.name(pid) for pid in left if tree.alive(pid))
         self._log.close()
+
+    def _end_orphans(self, deadline_ns: int) -> tuple[int, ...]:
+        """The supervisor itself was killed: what it held came to us, if we are a subreaper.
+
+        Ours by exclusion: children that appeared since the start, of a session that is not ours.
+        """
+        ours = os.getsid(0)
+        left: list[int] = []
+        for pid in set(tree.children(os.getpid())) - self._siblings:
+            if tree.session(pid) not in (None, ours):
+                left += tree.end(pid, deadline_ns=deadline_ns)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0 if not tree.alive(pid) else os.WNOHANG)
+        return tuple(left)
 
     def leftovers(self) -> tuple[str, ...]:
         """Names of processes that outlived `kill`: in uninterruptible sleep, usually a driver's."""
@@ -231,8 +260,6 @@ def _spec(plan: Plan, level: Isolation, who: Identity, *, status_fd: int) -> con
     """What the launcher does itself; in a sandbox bubblewrap has done the rest."""
     sandboxed = level is Isolation.SANDBOX
     restricted = level is Isolation.RESTRICTED
-    if restricted:
-        _refuse_hidden(plan)
     inside = who.uid if who.privileged or not sandboxed else None
     alone = who.uid is not None or (sandboxed and identity.counts_per_namespace())
     signals_open = who.uid is None and not landlock.scopes_signals(landlock.version())
@@ -249,7 +276,7 @@ def _spec(plan: Plan, level: Isolation, who: Identity, *, status_fd: int) -> con
         namespaces=sandboxed,
         supervise=not sandboxed,
         landlock=restricted,
-        read=tuple(str(path) for path in plan.readable) + (("/sys",) if plan.devices else ()),
+        read=_landlock_paths(plan) if restricted else (),
         write=(str(plan.scratch),),
         devices=(*_DEVICES, *(str(path) for path in plan.devices)),
         cuda=bool(plan.devices),
@@ -257,15 +284,23 @@ def _spec(plan: Plan, level: Isolation, who: Identity, *, status_fd: int) -> con
     )
 
 
-def _refuse_hidden(plan: Plan) -> None:
-    """Landlock cannot take a folder out of one that it has let in."""
-    for path in plan.hidden:
-        for folder in plan.readable:
-            if path.is_relative_to(folder):
-                raise SandboxError(
-                    f"{path} must stay hidden and lies in {folder}, which a worker reads: "
-                    "move the project out of it, or install bubblewrap"
-                )
+def _landlock_paths(plan: Plan) -> tuple[str, ...]:
+    """The readable folders, those around a hidden one replaced by what lies beside it.
+
+    Landlock cannot take a folder out of one that it has let in.
+    """
+    folders = [path.resolve() for path in plan.readable]
+    for hidden in (path.resolve() for path in plan.hidden):
+        folders = [part for folder in folders for part in _without(folder, hidden)]
+    return tuple(str(path) for path in folders) + (("/sys",) if plan.devices else ())
+
+
+def _without(folder: Path, hidden: Path) -> list[Path]:
+    if folder == hidden:
+        return []
+    if not hidden.is_relative_to(folder):
+        return [folder]
+    return [part for entry in folder.iterdir() for part in _without(entry, hidden)]
 
 
 def _prepare_scratch(scratch: Path, uid: int | None) -> None:

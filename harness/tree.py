@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -61,6 +62,12 @@ def _stat(pid: int) -> list[str] | None:
     return text[text.rindex(")") + 2 :].split()
 
 
+def session(pid: int) -> int | None:
+    """Its session's number, None when it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[3])
+
+
 def alive(pid: int) -> bool:
     """Whether the process still runs; a zombie does not."""
     fields = _stat(pid)
@@ -91,19 +98,29 @@ def cpu_ns(pid: int) -> int:
     return total
 
 
-def memory_bytes(pid: int) -> int:
-    """Resident memory of a tree that is not mapped files; shared pages count once per process."""
-    total = 0
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tree holds at one moment."""
+
+    memory_bytes: int  # resident or swapped, without mapped files; shared pages once per process
+    threads: int
+
+
+def usage(pid: int) -> Usage:
+    """Memory and threads of a tree, the root's included; zero when it is gone."""
+    memory = threads = 0
     for member in (pid, *descendants(pid)):
         with contextlib.suppress(OSError):
             for line in (_PROC / str(member) / "status").read_bytes().splitlines():
                 if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
-                    total += int(line.split()[1]) << 10
-    return total
+                    memory += int(line.split()[1]) << 10
+                elif line.startswith(b"Threads:"):
+                    threads += int(line.split()[1])
+    return Usage(memory, threads)
 
 
 def proportional_bytes(pid: int) -> int | None:
-    """The same with shared pages divided among their users; None where the kernel keeps it back.
+    """Its memory with shared pages divided among their users; None where the kernel keeps it back.
 
     Some ms a process: for a tree that seems too large, since forked children share most pages.
     """
