@@ -1,0 +1,98 @@
+"""One worker at a time, its shared buffers, and a fresh one when it has died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.launch import Launcher
+from harness.model import Doubt, Failed, Verdict
+from harness.progress import Progress
+from harness.session import Session
+from harness.window import Device, Exchange, Frame, Prepared, Window
+
+#: A submission whose worker dies in one case gets a fresh one for the next, this many times.
+MAX_RESTARTS = 3
+
+Emit = Callable[[Progress], None]
+
+
+class Bench:
+    """Where a submission runs.  `close` must be called; nothing is started before it is needed."""
+
+    def __init__(self, launcher: Launcher, device: Device, emit: Emit, *, timed: bool) -> None:
+        self._launcher, self._device, self._emit, self._timed = launcher, device, emit, timed
+        self._session: Session | None = None
+        self._mapped: tuple[Frame, int, Exchange] | None = None
+        self._restarts = 0
+        self.root = False
+        self.log = ""
+
+    def begin(self) -> Failed | None:
+        """Start a fresh worker, calibrate it, and have it import the submission."""
+        self.end()
+        self._emit(Progress("starting a worker"))
+        self._session = self._launcher.start()
+        self.root = self.root or self._session.confined.root
+        if self._timed:
+            # Before the import: from then on the worker's process is not ours to calibrate.
+            self._device.calibrate(self._session)
+        self._emit(Progress("importing the submission"))
+        return self._launcher.bring_in(self._session)
+
+    def alive(self) -> Session | Failed:
+        """A worker that has imported the submission: the one there is, or a fresh one."""
+        if self._session is not None and self._session.usable:
+            return self._session
+        if self._session is not None:
+            if self._restarts >= MAX_RESTARTS:
+                return Failed(
+                    Verdict.CRASHED, f"not tried: its process had ended {MAX_RESTARTS + 1} times"
+                )
+            self._restarts += 1
+        failure = self.begin()
+        assert self._session is not None
+        return failure if failure is not None else self._session
+
+    def end(self) -> None:
+        """Kill the worker and everything it started; keep what it printed."""
+        if self._mapped is not None:
+            self._mapped[2].close()
+            self._mapped = None
+        if self._session is not None:
+            self._session.close()
+            self.log = "\n".join(
+                text for text in (self._session.confined.log(), self._session.detail) if text
+            )
+            self._session = None
+
+    def window(self, inputs: Sequence[Prepared], *, timed: bool) -> Window | Failed:
+        """One window on as many calls as there are inputs, in a living worker."""
+        session = self.alive()
+        if isinstance(session, Failed):
+            return session
+        exchange = self._map(session, inputs[0].frame, len(inputs))
+        if isinstance(exchange, Failed):
+            return exchange
+        timeout_ns = self._launcher.limits.call_ns * len(inputs)
+        return self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
+
+    def _map(self, session: Session, frame: Frame, slots: int) -> Exchange | Failed:
+        """Shared buffers that fit: the last ones where the layout is the same."""
+        if self._mapped is not None:
+            last, had, exchange = self._mapped
+            if last == frame and had == slots:
+                return exchange
+            self._mapped = None
+            exchange.close()
+        exchange = self._device.exchange(frame, slots)
+        reply = session.order(
+            "map",
+            timeout_ns=self._launcher.limits.call_ns,
+            descriptors=exchange.descriptors(),
+            **frame.to_order(slots),
+        )
+        if isinstance(reply, Failed):
+            exchange.close()
+            return reply
+        self._mapped = (frame, slots, exchange)
+        return exchange

@@ -1,0 +1,101 @@
+"""The command line: finds a command, calls it, turns exceptions into exit codes.
+
+0 every submission passed, 1 some verdict is not `passed`, 2 usage, 3 harness or machine failure.
+Commands are imported only when they are called, so `--help` and `leaderboard` load no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+from harness import __version__
+from harness.errors import HarnessError, UsageError
+
+#: Name -> what it does, in one line; the module of that name in harness.commands has `command`.
+COMMANDS = {
+    "run": "Check, time and store submissions, and show their rank.",
+    "leaderboard": "Who is ahead, by how much, and how sure that is.",
+    "show": "One run in full: cases, errors, samples, doubts, log.",
+    "new": "Write a working starting point for a submission.",
+    "doctor": "What this machine can do, and what it lacks.",
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"harness.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table above: their own help would load all of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="harness")
+@click.option("--debug", is_flag=True, help="Show the traceback of a harness failure.")
+@click.pass_context
+def main_group(ctx: click.Context, debug: bool) -> None:
+    """Judge, time and rank GPU-kernel submissions honestly.
+
+    Start with: harness run submissions/torch_dequant.py
+    """
+    ctx.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Entry point of the `harness` program."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out one command line and return its exit code; says on stderr why it is not 0 or 1."""
+    debug = "--debug" in arguments or bool(os.environ.get("HARNESS_DEBUG"))
+    # --debug is welcome anywhere on the line.
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = main_group.main(arguments, prog_name="harness", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        _say(error.format_message() + _hint(error))
+        return 2
+    except click.Abort:
+        _say("interrupted; nothing was stored")
+        return 130
+    except HarnessError as error:
+        if debug:
+            traceback.print_exc()
+        _say(str(error))
+        return 2 if isinstance(error, UsageError) else 3
+    except BrokenPipeError:
+        # The reader went away (`| head`): not our failure, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _hint(error: click.ClickException) -> str:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f" (see `{error.ctx.command_path} --help`)"
+    return ""
+
+
+def _say(message: str) -> None:
+    text = f"harness: {message}"
+    encoding = sys.stderr.encoding or "ascii"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)

@@ -1,0 +1,248 @@
+"""Judge's half of the CPU: shared memory, the monotonic clock around a call, what the CPU is."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from harness import machine
+from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
+from harness.model import Block, Clock, DeviceInfo, Doubt, Failed, Verdict
+from harness.session import Session
+from harness.timing import Estimate
+from harness.window import Answer, Audited, Frame, Prepared, Window, parse_where
+
+#: A worker that may shrink the file could make the judge die of SIGBUS on its next read
+#: (tests/exploits/zoo/m6_shrink_shared_memory.py).
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class SharedBuffer:
+    """One tensor's allocation: guard band, payload, guard band."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.descriptor = os.memfd_create("harness", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, spec.allocation_bytes)
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        self._memory = mmap.mmap(self.descriptor, spec.allocation_bytes)
+        flat = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self.payload = flat[GUARD_BYTES : GUARD_BYTES + spec.span_bytes]
+        self._before = flat[:GUARD_BYTES]
+        self._after = flat[GUARD_BYTES + spec.span_bytes :]
+        self._band = torch.frombuffer(bytearray(os.urandom(self._after.numel())), dtype=torch.uint8)
+        self._before.copy_(self._band[:GUARD_BYTES])
+        self._after.copy_(self._band)
+
+    def intact(self) -> bool:
+        """Whether nobody wrote outside the payload."""
+        return torch.equal(self._before, self._band[:GUARD_BYTES]) and torch.equal(
+            self._after, self._band
+        )
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class CpuExchange:
+    """The buffers of one shape.  Inputs are loaded and outputs poisoned before every call."""
+
+    slots = 1
+
+    def __init__(self, frame: Frame) -> None:
+        self._inputs = [SharedBuffer(spec) for spec in frame.inputs]
+        self._outputs = [SharedBuffer(spec) for spec in frame.outputs]
+        self._writable = frame.writable
+
+    def descriptors(self) -> list[int]:
+        return [buffer.descriptor for buffer in self._inputs + self._outputs]
+
+    def load(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Copy the private inputs in, and bury every place an output may come from.
+
+        What a submission may write is never copied in: the reference may have answered there.
+        """
+        for index, (buffer, tensor) in enumerate(zip(self._inputs, tensors, strict=True)):
+            if index in self._writable:
+                poison(buffer.payload)
+            else:
+                buffer.payload.copy_(raw_bytes(tensor))
+        for buffer in self._outputs:
+            poison(buffer.payload)
+
+    def changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Which inputs that must not be written no longer hold what was loaded."""
+        pairs = enumerate(zip(self._inputs, tensors, strict=True))
+        return [
+            i
+            for i, (buffer, tensor) in pairs
+            if i not in self._writable and not torch.equal(buffer.payload, raw_bytes(tensor))
+        ]
+
+    def intact(self) -> bool:
+        return all(buffer.intact() for buffer in self._inputs + self._outputs)
+
+    def snapshot(self, where: Sequence[tuple[str, int]]) -> list[torch.Tensor]:
+        """Private copies of the outputs, laid out as their specs say."""
+        buffers = {"input": self._inputs, "output": self._outputs}
+        found = [buffers[kind][index] for kind, index in where]
+        return [view_as(buffer.payload.clone(), buffer.spec) for buffer in found]
+
+    def close(self) -> None:
+        for buffer in self._inputs + self._outputs:
+            buffer.close()
+
+
+class CpuDevice:
+    """The processor this judge runs on."""
+
+    name = "cpu"
+    clock = Clock.HOST
+    tick_ns = 1.0
+    warm_up = (1, 1)
+    floor_slack = 0.0
+
+    def describe(self) -> DeviceInfo:
+        return describe()
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        return machine.versions()
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        return ()
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def calibrate(self, session: Session) -> None:
+        """Nothing to learn: a round trip on the channel takes some 50 us of a call of many ms."""
+
+    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
+        """None: the judge's clock is around every single call."""
+        return 1, 0
+
+    def floor_ns(self, compulsory_bytes: int) -> float | None:
+        """Unknown: caches of many megabytes make a bandwidth bound meaningless here."""
+        return None
+
+    def audit(
+        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
+    ) -> Audited | Failed:
+        """The judge's own clock is what is published; the worker's figure is kept beside it."""
+        elapsed = tuple(window.elapsed_ns for window in singles)
+        block = Block(
+            process=process,
+            calls=1,
+            window_ns=elapsed,
+            claimed_ns=tuple(window.claimed_ns for window in singles),
+            host_ns=tuple(window.host_ns for window in singles),
+        )
+        return Audited(Estimate(process, tuple(map(float, elapsed))), (block,))
+
+    def exchange(self, frame: Frame, slots: int) -> CpuExchange:
+        """Allocate the buffers of one shape; the CPU knows single calls only."""
+        return CpuExchange(frame)
+
+    def window(
+        self,
+        session: Session,
+        exchange: CpuExchange,
+        inputs: Sequence[Prepared],
+        *,
+        timeout_ns: int,
+        timed: bool,
+    ) -> Window | Failed:
+        """One call on fresh inputs, the judge's monotonic clock around it.
+
+        A worker that computes while its inputs are being written would do the work before the
+        clock starts (tests/exploits/zoo/b8_work_in_the_gap.py), so its processor time over the
+        reveal is watched; such a window is `tripped`.
+        """
+        (prepared,) = inputs
+        if timed:
+            wait_until_quiet(session)
+        busy_ns = session.confined.cpu_ns() if timed else 0
+        begin_ns = time.monotonic_ns()
+        exchange.load(prepared.tensors)
+        reveal_ns = time.monotonic_ns() - begin_ns
+        busy_ns = session.confined.cpu_ns() - busy_ns if timed else 0
+        start_ns = time.monotonic_ns()
+        reply = session.order("call", timeout_ns=timeout_ns, slots=[0], body="")
+        if isinstance(reply, Failed):
+            return reply
+        where = parse_where(reply["where"], prepared.frame)
+        if where is None:
+            return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
+        outputs = exchange.snapshot(where)
+        answer = Answer(
+            tuple(outputs), tuple(exchange.changed(prepared.tensors)), exchange.intact()
+        )
+        late = any(
+            not torch.equal(raw_bytes(a), raw_bytes(b))
+            for a, b in zip(outputs, exchange.snapshot(where), strict=True)
+        )
+        return Window(
+            elapsed_ns=reply.arrived_ns - start_ns,
+            claimed_ns=reply["claimed_ns"],
+            host_ns=reply["host_ns"],
+            answers=(answer,),
+            tripped=busy_ns > BUSY_FLOOR_NS + reveal_ns // 4,
+            late=late,
+            facts=tuple(reply["facts"]),
+        )
+
+
+#: Reading /proc and waking up cost a worker nothing; this much processor time is work.
+BUSY_FLOOR_NS = 2_000_000
+#: OpenMP threads spin for a moment after a parallel region; wait that long, no longer.
+QUIET_NS = 200_000_000
+
+
+def wait_until_quiet(session: Session) -> None:
+    """Return once the worker's processes have used no processor time for 2 ms, or after 0.2 s."""
+    until_ns = time.monotonic_ns() + QUIET_NS
+    used_ns = session.confined.cpu_ns()
+    while time.monotonic_ns() < until_ns:
+        time.sleep(0.002)
+        now_ns = session.confined.cpu_ns()
+        if now_ns - used_ns < 200_000:
+            return
+        used_ns = now_ns
+
+
+def poison(payload: torch.Tensor) -> None:
+    """Fill with one random byte pair that reads as NaN in fp16, bf16, fp32 and fp64.
+
+    Stale or unwritten output can then neither be right nor be guessed (ATTACKS D1 to D3).
+    """
+    low, high = os.urandom(2)
+    pair = bytes([low | 0x81, high | 0x7F])
+    pattern = torch.frombuffer(bytearray(pair * 2048), dtype=torch.uint8)
+    whole = payload.numel() // len(pattern)
+    payload[: whole * len(pattern)].view(whole, len(pattern)).copy_(pattern)
+    payload[whole * len(pattern) :].copy_(pattern[: payload.numel() % len(pattern)])
+
+
+def describe() -> DeviceInfo:
+    """This machine's processor, as /proc/cpuinfo and the system name it."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    facts = (
+        ("cores", str(cores)),
+        ("threads", str(torch.get_num_threads())),
+        ("kernel", platform.release()),
+        ("clock_resolution_ns", str(int(time.get_clock_info("monotonic").resolution * 1e9))),
+    )
+    return DeviceInfo("cpu", models[0] if models else name, facts)

@@ -1,0 +1,146 @@
+"""The few CUDA driver calls that torch does not offer: shared memory, stream signals, modules.
+
+Used on both sides.  `cuda-bindings` comes with every CUDA build of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from cuda.bindings import driver, nvrtc
+
+_POSIX_FD = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+class DriverError(RuntimeError):
+    """A driver call failed; the message names the error as CUDA does."""
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """Unpack what cuda-bindings returns.  Raises DriverError."""
+    error, *values = result
+    if int(error) != 0:
+        raise DriverError(getattr(error, "name", str(error)))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@dataclass(slots=True)
+class Mapping:
+    """One allocation of `size` bytes at device address `address` in this process."""
+
+    address: int
+    size: int
+
+    def bytes(self) -> torch.Tensor:
+        """The whole of it as flat uint8 on the current device; does not keep it alive."""
+        size, address = self.size, self.address
+
+        class Raw:
+            __cuda_array_interface__ = {
+                "shape": (size,),
+                "typestr": "|u1",
+                "data": (address, False),
+                "version": 3,
+            }
+
+        return torch.as_tensor(Raw(), device=f"cuda:{torch.cuda.current_device()}")
+
+    def unmap(self) -> None:
+        check(driver.cuMemUnmap(self.address, self.size))
+        check(driver.cuMemAddressFree(self.address, self.size))
+
+
+def _properties(device: int) -> Any:
+    properties = driver.CUmemAllocationProp()
+    properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = device
+    properties.requestedHandleTypes = _POSIX_FD
+    return properties
+
+
+def create_shared(size: int, device: int) -> tuple[Mapping, int]:
+    """Allocate at least `size` bytes that can be shared, map them, and return a descriptor too."""
+    properties = _properties(device)
+    option = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    step = check(driver.cuMemGetAllocationGranularity(properties, option))
+    size = -(-size // step) * step
+    handle = check(driver.cuMemCreate(size, properties, 0))
+    mapping = _map(handle, size, device)
+    descriptor = int(check(driver.cuMemExportToShareableHandle(handle, _POSIX_FD, 0)))
+    check(driver.cuMemRelease(handle))  # the mapping and the descriptor keep it
+    return mapping, descriptor
+
+
+def import_shared(descriptor: int, size: int, device: int) -> Mapping:
+    """Map an allocation that came as a descriptor; `size` is the exporter's rounded size."""
+    handle = check(driver.cuMemImportFromShareableHandle(descriptor, _POSIX_FD))
+    mapping = _map(handle, size, device)
+    check(driver.cuMemRelease(handle))
+    return mapping
+
+
+def _map(handle: Any, size: int, device: int) -> Mapping:
+    address = int(check(driver.cuMemAddressReserve(size, 0, 0, 0)))
+    check(driver.cuMemMap(address, size, 0, handle, 0))
+    access = driver.CUmemAccessDesc()
+    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = device
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    check(driver.cuMemSetAccess(address, size, [access], 1))
+    return Mapping(address, size)
+
+
+def write_signal(stream: int, address: int, value: int) -> None:
+    """Set a 32-bit word when the stream gets there."""
+    check(driver.cuStreamWriteValue32(stream, address, value, 0))
+
+
+def wait_signal(stream: int, address: int, value: int) -> None:
+    """Hold the stream until the 32-bit word is at least `value`."""
+    flag = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+    check(driver.cuStreamWaitValue32(stream, address, value, flag))
+
+
+def reset_persisting_l2() -> None:
+    """Give lines that were pinned in L2 back (llm.c #851 read 4x the card's bandwidth from them)."""
+    check(driver.cuCtxResetPersistingL2Cache())
+
+
+def compile_cubin(source: str, device: int) -> bytes:
+    """Compile CUDA C++ for this device with NVRTC.  Raises DriverError with the compiler's log."""
+    major, minor = torch.cuda.get_device_capability(device)
+    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"harness.cu", 0, [], []))
+    options = [f"--gpu-architecture=sm_{major}{minor}".encode()]
+    try:
+        check(nvrtc.nvrtcCompileProgram(program, len(options), options))
+    except DriverError as error:
+        log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+        check(nvrtc.nvrtcGetProgramLog(program, log))
+        raise DriverError(f"{error}: {log.decode(errors='replace')}") from None
+    cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
+    check(nvrtc.nvrtcGetCUBIN(program, cubin))
+    return cubin
+
+
+class Kernel:
+    """One function of a cubin, launched on torch's current stream."""
+
+    def __init__(self, cubin: bytes, name: str) -> None:
+        self._module = check(driver.cuModuleLoadData(cubin))
+        self._function = check(driver.cuModuleGetFunction(self._module, name.encode()))
+
+    def __call__(self, grid: int, block: int, arguments: Sequence[int]) -> None:
+        """Launch with 64-bit integer arguments, the only kind these kernels take."""
+        values = [np.array([argument], dtype=np.int64) for argument in arguments]
+        pointers = np.array([value.ctypes.data for value in values], dtype=np.uint64)
+        stream = torch.cuda.current_stream().cuda_stream
+        check(
+            driver.cuLaunchKernel(
+                self._function, grid, 1, 1, block, 1, 1, 0, stream, pointers.ctypes.data, 0
+            )
+        )

@@ -1,0 +1,150 @@
+"""What went wrong inside the worker, as a verdict and one line a person can act on."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+MESSAGE_CHARS = 600
+DETAIL_CHARS = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The submission's file in the scratch folder, and the name its author knows it by."""
+
+    file: str
+    display: str
+
+    def restore(self, text: str) -> str:
+        return text.replace(self.file, self.display) if self.file else text
+
+
+class NoKernel(Exception):
+    """The file defines no custom_kernel."""
+
+
+class Refused(Exception):
+    """The submission returned something that cannot be its output."""
+
+    def __init__(self, verdict: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.message = message
+
+
+#: The device cannot run it, whatever the code is worth.  Texts of torch 2.10 to 2.13, CUDA 12 and 13.
+UNSUPPORTED_TEXTS = (
+    "CUBLAS_STATUS_NOT_SUPPORTED",
+    "CUBLAS_STATUS_ARCH_MISMATCH",
+    "no kernel image is available",
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "device kernel image is invalid",
+    "is only supported on CUDA devices with compute capability",
+    "Invalid scaling configuration",
+    "CUDA does not support swizzle",
+    "CPU does not support swizzle",
+    "CUDA driver version is insufficient",
+    "0 active drivers",
+    "cudaErrorNoKernelImageForDevice",
+)
+COMPILE_TEXTS = (
+    "Error building extension",
+    "Error compiling objects for extension",
+    "Ninja is required",
+    "CompilationError",
+    "NVRTC",
+    "nvcc fatal",
+    "ptxas fatal",
+    "CUDA_HOME environment variable is not set",
+)
+MEMORY_TEXTS = ("CUDA out of memory", "out of memory", "can't allocate memory", "bad_alloc")
+
+
+def explain(error: BaseException, stage: str, paths: Paths) -> dict[str, str]:
+    """The `verdict`, `message` and `detail` of a fault message.
+
+    `stage` is the order that was being carried out: "import" or "call" are the submission's doing.
+    """
+    kind = type(error).__name__
+    try:
+        text = str(error)
+        detail = _traceback(error)
+    except BaseException:  # noqa: BLE001 - the exception's own __str__ is the submission's code
+        text, detail = "(its message could not be read)", ""
+    verdict = _verdict(error, kind, text, stage)
+    message = _message(error, kind, text, paths)
+    return {
+        "verdict": verdict,
+        "message": _clean(paths.restore(message), MESSAGE_CHARS),
+        "detail": _clean(paths.restore(detail), DETAIL_CHARS),
+    }
+
+
+def _verdict(error: BaseException, kind: str, text: str, stage: str) -> str:
+    chain = f"{kind}: {text}" + "".join(
+        f"\n{type(e).__name__}: {e}" for e in (error.__cause__, error.__context__) if e
+    )
+    if isinstance(error, Refused):
+        return error.verdict
+    if isinstance(error, NoKernel):
+        return "import_error"
+    if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
+        return "crashed"
+    if any(words in chain for words in UNSUPPORTED_TEXTS):
+        return "unsupported"
+    if isinstance(error, MemoryError) or any(words in chain for words in MEMORY_TEXTS):
+        return "out_of_memory"
+    if isinstance(error, SyntaxError) or any(words in chain for words in COMPILE_TEXTS):
+        return "compile_error"
+    if stage == "import":
+        return "import_error"
+    return "runtime_error"
+
+
+def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
+    if isinstance(error, Refused):
+        return error.message
+    if isinstance(error, NoKernel):
+        return "defines no custom_kernel(data): name the entry point `def custom_kernel(data):`"
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({error.code!r}) instead of returning"
+    if isinstance(error, SyntaxError):
+        return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
+    return f"{kind}: {_last_words(text)}{_place(error, paths)}"
+
+
+def _last_words(text: str) -> str:
+    """The first line says what, the last one often why (compilers); keep both."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if len(lines) == 1:
+        return _shorten(lines[0], MESSAGE_CHARS)
+    reason = next((line for line in lines if "error:" in line.lower()), lines[-1])
+    return f"{_shorten(lines[0], 250)} ... {_shorten(reason, 300)}"
+
+
+def _place(error: BaseException, paths: Paths) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == paths.file]
+    return f" ({paths.display}:{lines[-1]})" if lines else ""
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _shorten(text: str, limit: int) -> str:
+    """Keep head and tail: the reason is as often at the end as at the beginning."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}[... {len(text) - 2 * half} characters ...]{text[-half:]}"
+
+
+def _clean(text: str, limit: int) -> str:
+    """Encodable as UTF-8 whatever the submission raised, and no longer than `limit` or so."""
+    return _shorten(text.encode("utf-8", "backslashreplace").decode("utf-8"), limit)

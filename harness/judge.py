@@ -1,0 +1,156 @@
+"""The trusted loop: cases out, bytes in, check, audit -> Run.  Loads no code of the submission's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+import harness
+from harness import stats, timing, verdicts
+from harness.bench import Bench, Emit
+from harness.launch import Launcher
+from harness.measure import Measurement
+from harness.model import (
+    Budget,
+    Case,
+    CaseResult,
+    Doubt,
+    Failed,
+    Job,
+    Mode,
+    Outcome,
+    Passed,
+    Run,
+    Task,
+    Timing,
+    Verdict,
+)
+from harness.plan import plan
+from harness.prepare import Preparer, Seeds
+from harness.progress import Progress
+from harness.task import TaskModules
+from harness.window import Device
+
+
+class Judge:
+    """Judges one submission, once."""
+
+    def __init__(
+        self,
+        job: Job,
+        task: Task,
+        modules: TaskModules,
+        device: Device,
+        launcher: Launcher,
+        budget: Budget,
+        emit: Emit,
+    ) -> None:
+        self._job, self._task, self._modules = job, task, modules
+        self._device, self._launcher, self._budget = device, launcher, budget
+        self._emit = emit
+        self._seeds = Seeds()
+        self._preparer = Preparer(task, modules, device.name)
+        self._bench = Bench(launcher, device, emit, timed=job.mode is not Mode.TEST)
+
+    def run(self) -> Run:
+        """Check, then time, and say what became of it.  HarnessError when our side fails."""
+        created_ns, begin_ns = time.time_ns(), time.monotonic_ns()
+        todo = plan(self._task, self._job)
+        results: list[CaseResult] = []
+        try:
+            failure = self._bench.begin()
+            if failure is None:
+                results += self._test(todo.tests)
+                if todo.timed and all(isinstance(r.outcome, Passed) for r in results):
+                    results += self._measurement().run(todo.timed)
+        finally:
+            self._bench.end()
+        return self._conclude(results, failure, created_ns, time.monotonic_ns() - begin_ns)
+
+    def _test(self, cases: Sequence[Case]) -> list[CaseResult]:
+        results = []
+        for done, case in enumerate(cases):
+            subject = f"{case.shape.label} {case.inputs}"
+            self._emit(Progress("checking", subject, done, len(cases)))
+            results.append(CaseResult(case, self._test_case(case)))
+        return results
+
+    def _test_case(self, case: Case) -> Outcome:
+        """Two calls on different inputs: an answer kept from the first is wrong for the second."""
+        outcome: Outcome = Failed(Verdict.PROTOCOL_ERROR, "not run")
+        for number, seed in enumerate((case.seed, self._seeds.draw()), start=1):
+            prepared = self._preparer.prepare(case.shape, case.inputs, seed)
+            window = self._bench.window([prepared], timed=False)
+            if isinstance(window, Failed):
+                return window
+            outcome = verdicts.examine(window, [prepared], self._task.tolerance, self._modules)
+            if isinstance(outcome, Failed):
+                what = "" if number == 1 else "second call, on new inputs: "
+                return Failed(outcome.verdict, what + outcome.message, outcome.check)
+        return outcome
+
+    def _measurement(self) -> Measurement:
+        return Measurement(
+            self._task,
+            self._modules,
+            self._device,
+            self._bench,
+            self._preparer,
+            self._seeds,
+            self._budget,
+            self._emit,
+        )
+
+    def _conclude(
+        self,
+        results: Sequence[CaseResult],
+        failure: Failed | None,
+        created_ns: int,
+        duration_ns: int,
+    ) -> Run:
+        verdict, message = verdicts.overall(results, failure)
+        timings = [r.timing for r in results if r.timing is not None]
+        custom = bool(self._job.shapes)
+        score = None
+        if verdict is Verdict.PASSED and timings and not custom:
+            score = stats.geometric_mean([t.median_ns for t in timings])
+        return Run(
+            id=secrets.token_hex(6),
+            task=self._task.name,
+            task_digest=self._task.digest,
+            mode=self._job.mode,
+            verdict=verdict,
+            message=message,
+            created_ns=created_ns,
+            duration_ns=duration_ns,
+            submission=self._job.submission,
+            device=self._device.describe(),
+            reference=self._preparer.reference,
+            isolation=self._launcher.level,
+            clock=self._device.clock,
+            doubts=self._doubts(results, timings),
+            score_ns=score,
+            cases=tuple(results),
+            harness_version=harness.__version__,
+            custom_shapes=custom,
+            environment=self._device.environment(),
+            secret_seed=self._seeds.key,
+            notes=self._device.notes(),
+            log=self._bench.log,
+        )
+
+    def _doubts(
+        self, results: Sequence[CaseResult], timings: Sequence[Timing]
+    ) -> tuple[Doubt, ...]:
+        found = list(self._device.doubts())
+        if self._bench.root:
+            found.append(Doubt.ROOT_WORKER)
+        for result in timings:
+            found += timing.doubts_of(result)
+        checks = [r.outcome.check for r in results if r.outcome.check is not None]
+        if any(c.strict_mismatches for c in checks):
+            found.append(Doubt.REDUCED_PRECISION)
+        if self._launcher.emulate:
+            found.append(Doubt.EMULATED)
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,88 @@
+"""Start one confined worker with the submission and a copy of task/, and bring it to attention."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import environment, sandbox, wire
+from harness.errors import SandboxError
+from harness.model import Failed, Isolation, Limits
+from harness.session import Session
+
+#: Loading torch from a cold disk on a small machine; no code of the submission has run by then.
+START_NS = 120_000_000_000
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Everything that workers of one run have in common."""
+
+    scratch: Path
+    task_root: Path
+    source: str
+    display: str  # the submission's path as its author knows it
+    device: str
+    level: Isolation
+    limits: Limits
+    emulate: bool
+    deadline_ns: int
+    devices: tuple[Path, ...] = ()
+    arch_list: str | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.scratch / "lib" / "submission.py"
+
+    def start(self) -> Session:
+        """Start a worker and wait until it has loaded torch.  SandboxError when it cannot start."""
+        self._lay_out()
+        ours, theirs = wire.channel_pair()
+        cuda = self.device != "cpu"
+        plan = sandbox.Plan(
+            argv=environment.worker_argv("harness.worker"),
+            channel_fd=theirs.fileno(),
+            scratch=self.scratch,
+            readable=environment.default_readable(),
+            devices=self.devices,
+            limits=self.limits,
+            environment=environment.worker_environment(
+                self.scratch,
+                cuda=cuda,
+                arch_list=self.arch_list,
+                visible=self.device.partition(":")[2] or "0",
+            ),
+        )
+        with theirs:
+            confined = sandbox.start(plan, level=self.level)
+        session = Session(confined, ours, self.deadline_ns)
+        hello = session.order(
+            "start",
+            timeout_ns=START_NS,
+            device="cpu" if self.device == "cpu" else "cuda:0",  # it sees one GPU at most
+            file=str(self.file),
+            display=self.display,
+            emulate=self.emulate,
+        )
+        if isinstance(hello, Failed):
+            log = confined.log()
+            session.close()
+            raise SandboxError(
+                f"a worker did not start at isolation level {self.level}: {hello.message}"
+                f"{': ' + log[-400:] if log else ''}. `harness doctor` says what this machine offers"
+            )
+        return session
+
+    def bring_in(self, session: Session) -> Failed | None:
+        """Have the worker import the submission."""
+        reply = session.order("import", timeout_ns=self.limits.import_ns, path=str(self.file))
+        return reply if isinstance(reply, Failed) else None
+
+    def _lay_out(self) -> None:
+        """Write the submission and task/ afresh: the last worker could write to its copies."""
+        library = self.scratch / "lib"
+        shutil.rmtree(library, ignore_errors=True)
+        library.mkdir(mode=0o755)
+        self.file.write_bytes(self.source.encode("utf-8", "surrogateescape"))
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(self.task_root / "task", library / "task", ignore=ignored)

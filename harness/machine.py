@@ -1,0 +1,25 @@
+"""What this machine is: versions of everything that can move a time."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+import harness
+
+_PACKAGES = ("torch", "triton", "numpy", "nvidia-cutlass-dsl", "cuda-bindings")
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Name and version of the interpreter, the kernel and the packages that are installed."""
+    found = [
+        ("harness", harness.__version__),
+        ("python", platform.python_version()),
+        ("system", platform.platform()),
+    ]
+    for name in _PACKAGES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)

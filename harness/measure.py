@@ -1,0 +1,223 @@
+"""Time the ranked shapes: fresh inputs for every call, every timed output checked, several processes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness import timing, verdicts
+from harness.bench import Bench, Emit
+from harness.model import (
+    Block,
+    Budget,
+    Case,
+    CaseKind,
+    CaseResult,
+    Check,
+    Failed,
+    Outcome,
+    Passed,
+    Shape,
+    Stop,
+    Task,
+    Verdict,
+)
+from harness.prepare import COMPETITION, Preparer, Seeds
+from harness.progress import Progress
+from harness.task import TaskModules
+from harness.window import Device, Window
+
+#: Windows in which somebody else used the device; more than this share of them is no accident.
+MAX_TRIPPED_SHARE = 0.2
+MIN_TRIPPED = 3
+
+
+@dataclass(slots=True)
+class _Sampling:
+    """What has been measured of one shape so far, over all worker processes."""
+
+    shape: Shape
+    rule: timing.StoppingRule
+    blocks: list[Block] = field(default_factory=list)
+    estimates: list[timing.Estimate] = field(default_factory=list)
+    check: Check | None = None
+    stop: Stop = Stop.SAMPLES
+    facts: list[str] = field(default_factory=list)
+    failed: Failed | None = None
+
+
+class Measurement:
+    """Times one submission on several shapes."""
+
+    def __init__(
+        self,
+        task: Task,
+        modules: TaskModules,
+        device: Device,
+        bench: Bench,
+        preparer: Preparer,
+        seeds: Seeds,
+        budget: Budget,
+        emit: Emit,
+    ) -> None:
+        self._task, self._modules = task, modules
+        self._device, self._bench = device, bench
+        self._preparer, self._seeds = preparer, seeds
+        self._budget, self._emit = budget, emit
+
+    def run(self, shapes: Sequence[Shape]) -> list[CaseResult]:
+        """Time every shape in several fresh processes, in another order in each."""
+        samplings = [_Sampling(s, timing.StoppingRule(self._budget)) for s in shapes]
+        begin_ns = time.monotonic_ns()
+        process = 0
+        while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
+            if process > 0:
+                self._bench.end()
+            live = [s for s in samplings if s.failed is None]
+            random.SystemRandom().shuffle(live)
+            for position, sampling in enumerate(live):
+                left_ns = self._budget.time_ns - (time.monotonic_ns() - begin_ns)
+                share_ns = max(0, left_ns) // (len(live) - position)
+                sampling.failed = self._sample(sampling, process, share_ns)
+            process += 1
+        seed = self._task.ranked_seed
+        return [
+            CaseResult(Case(CaseKind.BENCHMARK, s.shape, COMPETITION, seed), self._outcome(s))
+            for s in samplings
+        ]
+
+    def _enough(self, process: int, samplings: Sequence[_Sampling], spent_ns: int) -> bool:
+        """Whether no further worker process is wanted."""
+        live = [s for s in samplings if s.failed is None]
+        if not live:
+            return True
+        if process < self._budget.processes:
+            return False
+        if self._budget.processes == 1:
+            return True
+        for sampling in live:
+            sampling.stop = Stop.PRECISION if sampling.rule.precise() else Stop.BUDGET
+        precise = all(s.stop is Stop.PRECISION for s in live)
+        return precise or spent_ns >= self._budget.time_ns
+
+    def _sample(self, sampling: _Sampling, process: int, share_ns: int) -> Failed | None:
+        """Warm up, then take the samples of one shape in the present worker."""
+        failure = self._warm_up(sampling)
+        if failure is not None:
+            return failure
+        begin_ns, singles, tripped = time.monotonic_ns(), list[Window](), 0
+        stop: Stop | None = None
+        while stop is None:
+            spent_ns = time.monotonic_ns() - begin_ns
+            self._report(sampling, process, singles, share_ns - spent_ns)
+            window = self._checked(sampling, 1, f"timed call {len(singles) + 1}")
+            if isinstance(window, Failed):
+                return window
+            if window.tripped:
+                tripped += 1
+                if tripped > max(MIN_TRIPPED, MAX_TRIPPED_SHARE * (len(singles) + tripped)):
+                    return Failed(Verdict.TAMPERED, _early(tripped, len(singles) + tripped))
+                continue
+            singles.append(window)
+            sampling.rule.add(process, max(1, window.elapsed_ns))
+            stop = sampling.rule.stop(process, time.monotonic_ns() - begin_ns, share_ns)
+        sampling.stop = stop
+        return self._finish(sampling, process, singles)
+
+    def _finish(
+        self, sampling: _Sampling, process: int, singles: Sequence[Window]
+    ) -> Failed | None:
+        """Take the windows of K calls that the device asks for, and have it audit the process."""
+        merged: list[Window] = []
+        calls, windows = self._device.merged_plan(singles)
+        for number in range(windows):
+            window = self._checked(sampling, calls, f"window {number + 1} of {calls} calls")
+            if isinstance(window, Failed):
+                return window
+            if not window.tripped:
+                merged.append(window)
+        audited = self._device.audit(process, singles, merged, calls)
+        if isinstance(audited, Failed):
+            return audited
+        sampling.estimates.append(audited.estimate)
+        sampling.blocks.extend(audited.blocks)
+        sampling.facts.extend(audited.classes)
+        return None
+
+    def _warm_up(self, sampling: _Sampling) -> Failed | None:
+        """Checked, untimed windows in the measured regime until the time stands still."""
+        seen: list[float] = []
+        least, most = self._device.warm_up
+        while not timing.warm(seen, least, most):
+            self._emit(Progress("warming up", sampling.shape.label, len(seen)))
+            window = self._checked(sampling, 1, f"warm-up call {len(seen) + 1}")
+            if isinstance(window, Failed):
+                return window
+            seen.append(max(1, window.elapsed_ns))
+        return None
+
+    def _checked(self, sampling: _Sampling, calls: int, what: str) -> Window | Failed:
+        """One window on inputs that nobody has seen, every output checked."""
+        inputs = [
+            self._preparer.prepare(sampling.shape, COMPETITION, self._seeds.draw())
+            for _ in range(calls)
+        ]
+        window = self._bench.window(inputs, timed=True)
+        if isinstance(window, Failed):
+            return Failed(window.verdict, f"{what}: {window.message}", window.check)
+        found = verdicts.examine(window, inputs, self._task.tolerance, self._modules)
+        if isinstance(found, Failed):
+            return Failed(found.verdict, f"{what}: {found.message}", found.check)
+        sampling.check = verdicts.worse(sampling.check, found.check)
+        sampling.facts.extend(window.facts)
+        return window
+
+    def _outcome(self, sampling: _Sampling) -> Outcome:
+        if sampling.failed is not None:
+            return sampling.failed
+        count = self._modules.compulsory_bytes
+        floor_ns = None
+        if count is not None:
+            floor_ns = self._device.floor_ns(count(**dict(sampling.shape.axes)))
+        result = timing.summarise(
+            sampling.estimates,
+            sampling.blocks,
+            stop=sampling.stop,
+            floor_ns=floor_ns,
+            classes=sampling.facts,
+            tick_ns=self._device.tick_ns,
+        )
+        if floor_ns is not None and result.median_ns < floor_ns * self._device.floor_slack:
+            return Failed(
+                Verdict.IMPLAUSIBLE,
+                f"{result.median_ns / 1e3:.2f} us is less than this device needs to read the inputs "
+                f"once ({floor_ns / 1e3:.2f} us)",
+                sampling.check,
+            )
+        assert sampling.check is not None
+        return Passed(sampling.check, result)
+
+    def _report(
+        self, sampling: _Sampling, process: int, singles: Sequence[Window], left_ns: int
+    ) -> None:
+        self._emit(
+            Progress(
+                "timing",
+                sampling.shape.label,
+                len(singles),
+                self._budget.max_samples,
+                process=process + 1,
+                processes=self._budget.processes,
+                latest_ns=singles[-1].elapsed_ns if singles else None,
+                left_ns=max(0, left_ns),
+            )
+        )
+
+
+def _early(tripped: int, windows: int) -> str:
+    return (
+        f"in {tripped} of {windows} windows the device was at work before the clock started: its "
+        "inputs were used before the call"
+    )

@@ -1,0 +1,141 @@
+"""Job -> Run on this machine: one judge process per job, a deadline above it, nothing left after."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import harness
+from harness import codec
+from harness.errors import HarnessError, UsageError
+from harness.model import Job, Run
+from harness.progress import Progress
+
+_BOOT = "import sys; sys.path.append({path!r}); from harness.judge_process import main; main()"
+#: A judge that says nothing for so long hangs: every wait of its own is shorter.
+SILENCE_NS = 300_000_000_000
+STDERR_BYTES = 1 << 16
+_PR_SET_CHILD_SUBREAPER = 36
+
+Report: TypeAlias = Callable[[Progress], None]
+
+
+def run_job(job: Job, report: Report) -> Run:
+    """Have a fresh judge process make the Run.
+
+    Raises UsageError for what the user can mend, HarnessError when the judge or the machine failed;
+    in either case no verdict exists.  On any way out the judge and its worker are gone.
+    """
+    # Orphans of a judge that was killed come to us instead of to init, so that we can end them.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    package = Path(harness.__file__).resolve().parent
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-B", "-c", _BOOT.format(path=str(package.parent))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        return _Conversation(process).run(job, report)
+    finally:
+        _end(process)
+
+
+class _Conversation:
+    """Reads the judge's events and its standard error together, so that neither can block it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._events = b""
+        self._errors = b""
+
+    def run(self, job: Job, report: Report) -> Run:
+        stdin = self._process.stdin
+        assert stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(json.dumps(codec.encode(job)).encode())
+            stdin.close()
+        for event in self._each():
+            if event["event"] == "progress":
+                report(codec.decode(Progress, event["value"]))
+            elif event["event"] == "run":
+                return codec.decode(Run, event["value"])
+            elif event["event"] == "error":
+                wrong = UsageError if event["value"]["kind"] == "usage" else HarnessError
+                raise wrong(event["value"]["message"])
+        self._process.wait()
+        last = self._errors.decode("utf-8", "replace").strip()
+        raise HarnessError(
+            f"the judge ended without a result (exit {self._process.returncode})"
+            + (f":\n{last}" if last else "")
+        )
+
+    def _each(self) -> Any:
+        stdout, stderr = self._process.stdout, self._process.stderr
+        assert stdout is not None and stderr is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            selector.register(stderr, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(SILENCE_NS / 1e9)
+                if not ready:
+                    raise HarnessError(f"the judge said nothing for {SILENCE_NS // 10**9} s")
+                for key, _ in ready:
+                    chunk = os.read(key.fd, 1 << 16)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                    elif key.fileobj is stderr:
+                        self._errors = (self._errors + chunk)[-STDERR_BYTES:]
+                    else:
+                        self._events += chunk
+                        yield from self._lines()
+
+    def _lines(self) -> Any:
+        *lines, self._events = self._events.split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the judge and reap whatever it leaves behind."""
+    if process.poll() is None:
+        # Let it kill its worker in order, then insist.
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(3)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    _sweep()
+
+
+def _sweep() -> None:
+    """Kill and reap orphans that have come to us."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            me = os.getpid()
+            children = Path(f"/proc/{me}/task/{me}/children").read_text(encoding="ascii").split()
+            for child in map(int, children):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.01)
+        except ChildProcessError:
+            return

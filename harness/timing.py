@@ -1,0 +1,141 @@
+"""How long to sample, when to stop, and what the samples say.  No clock and no device in here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness import stats
+from harness.model import Block, Budget, Doubt, Stop, Timing
+
+#: Inputs and their expected outputs are dear on a CPU, so few samples have to do; the times are for
+#: 2 cores, where the three ranked shapes of the shipped task must end well inside two minutes.
+CPU_BUDGET = Budget(processes=1, min_samples=5, max_samples=30, time_ns=30_000_000_000)
+#: Fresh processes matter more than samples: within one process they share addresses and clocks.
+CUDA_BUDGET = Budget(processes=5, min_samples=30, max_samples=120, time_ns=40_000_000_000)
+#: Fewer samples than this say little about the tails, whatever the interval.
+FEW_SAMPLES = 30
+#: An interval wider than this share of the time cannot carry a rank near others.
+NOISY_SHARE = 0.02
+#: Consecutive windows compared to see whether the time still moves during warm-up.
+WARM_GROUP = 5
+WARM_SHARE = 0.01
+
+
+class StoppingRule:
+    """Initialise, add samples, ask: arithmetic alone, so that every path can be tested.
+
+    Looks at the interval only when the number of samples has doubled since the last look: looking
+    after each sample stops on lucky streaks (TIMING 2.8: coverage falls to 25 to 66%).
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._samples: dict[int, list[float]] = {}
+        self._next_look = budget.min_samples
+
+    def add(self, process: int, value_ns: float) -> None:
+        self._samples.setdefault(process, []).append(value_ns)
+
+    def stop(self, process: int, spent_ns: int, share_ns: int) -> Stop | None:
+        """Why sampling in this process should end now, or None.
+
+        `spent_ns` counts against this process's `share_ns` only once there are `min_samples`.
+        """
+        count = len(self._samples.get(process, ()))
+        if count < self._budget.min_samples:
+            return None
+        if self._budget.processes > 1:
+            return Stop.SAMPLES  # more processes say more than more samples
+        if count >= self._next_look:
+            self._next_look = 2 * count
+            if self.precise():
+                return Stop.PRECISION
+        if count >= self._budget.max_samples:
+            return Stop.SAMPLES
+        return Stop.BUDGET if spent_ns >= share_ns else None
+
+    def precise(self) -> bool:
+        """Whether the 95% interval over what was added is as narrow as the budget asks."""
+        blocks = list(self._samples.values())
+        if not blocks or min(map(len, blocks)) < self._budget.min_samples:
+            return False
+        # What one process cannot show of the others is a doubt, not a reason to sample it for ever.
+        interval = stats.process_interval(blocks, between=0.0)
+        return stats.half_width(interval) <= self._budget.precision
+
+
+def warm(window_ns: Sequence[float], least: int, most: int) -> bool:
+    """Whether warm-up may end: the last two groups of windows agree, or there were `most`."""
+    if len(window_ns) < least:
+        return False
+    if len(window_ns) >= most or len(window_ns) < 2 * WARM_GROUP:
+        return len(window_ns) >= most
+    last = stats.median(window_ns[-WARM_GROUP:])
+    before = stats.median(window_ns[-2 * WARM_GROUP : -WARM_GROUP])
+    return abs(last / before - 1) <= WARM_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The published samples of one process, and the judge's own view of the same call."""
+
+    process: int
+    samples_ns: tuple[float, ...]
+    judge_ns: float | None = None
+
+
+def summarise(
+    estimates: Sequence[Estimate],
+    blocks: Sequence[Block],
+    *,
+    stop: Stop,
+    floor_ns: float | None = None,
+    classes: Sequence[str] = (),
+    tick_ns: float = 1.0,
+) -> Timing:
+    """Make a Timing of every process's samples.  Raises ValueError when there are none."""
+    samples = [list(e.samples_ns) for e in estimates if e.samples_ns]
+    flat = [value for block in samples for value in block]
+    interval = stats.process_interval(samples, tick=tick_ns)
+    hosts = [float(ns) for block in blocks if block.calls == 1 for ns in block.host_ns]
+    judged = [e.judge_ns for e in estimates if e.judge_ns is not None]
+    return Timing(
+        median_ns=interval.median,
+        low_ns=interval.low,
+        high_ns=interval.high,
+        mean_ns=stats.mean(flat),
+        std_ns=stats.sample_std(flat),
+        best_ns=min(flat),
+        worst_ns=max(flat),
+        samples=len(flat),
+        processes=len(samples),
+        stop=stop,
+        host_median_ns=stats.median(hosts) if hosts else None,
+        judge_ns=stats.median(judged) if judged else None,
+        floor_ns=floor_ns,
+        classes=tuple(dict.fromkeys(classes)),
+        blocks=tuple(blocks),
+    )
+
+
+def doubts_of(timing: Timing) -> tuple[Doubt, ...]:
+    """What the numbers alone say against themselves."""
+    found = []
+    half = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
+    if timing.samples < FEW_SAMPLES:
+        found.append(Doubt.FEW_SAMPLES)
+    if half > NOISY_SHARE:
+        found.append(Doubt.NOISY)
+    if timing.stop is Stop.BUDGET:
+        found.append(Doubt.BUDGET)
+    return tuple(found)
+
+
+def with_overrides(budget: Budget, processes: int | None, time_ns: int | None) -> Budget:
+    """The user's --processes and --budget over a device's own."""
+    return replace(
+        budget,
+        processes=budget.processes if processes is None else processes,
+        time_ns=budget.time_ns if time_ns is None else time_ns,
+    )

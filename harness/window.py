@@ -1,0 +1,162 @@
+"""One window: what goes in, and what the judge saw come out.  Shared by judge and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from harness.exchange import TensorSpec, spec_to_json
+from harness.model import Block, Clock, DeviceInfo, Doubt, Failed
+from harness.session import Session
+from harness.timing import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How `data` and the result of one shape are laid out; equal frames can share buffers."""
+
+    tree: Any
+    inputs: tuple[TensorSpec, ...]
+    result_tree: Any
+    outputs: tuple[TensorSpec, ...]
+    writable: tuple[int, ...]  # inputs that a submission may write, and answer in
+
+    def to_order(self, slots: int) -> dict[str, Any]:
+        """The fields of a `map` order."""
+        return {
+            "tree": self.tree,
+            "inputs": [spec_to_json(spec) for spec in self.inputs],
+            "result_tree": self.result_tree,
+            "outputs": [spec_to_json(spec) for spec in self.outputs],
+            "writable": list(self.writable),
+            "slots": slots,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One call's private inputs and the truth about them.  Never lies in a shared allocation."""
+
+    frame: Frame
+    data: Any
+    tensors: tuple[torch.Tensor, ...]
+    expected: tuple[torch.Tensor, ...]
+    terms: torch.Tensor | None  # sum of |terms| of each output, float64
+    exact: torch.Tensor | None  # before rounding, float64
+    slack: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """One call's outputs as the judge copied them, and what became of the buffers around."""
+
+    outputs: tuple[torch.Tensor, ...]
+    changed: tuple[int, ...]  # inputs that should not have been written, and were
+    intact: bool  # guard bands
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """One window of one or more calls."""
+
+    elapsed_ns: int  # the judge's clock, calibrated overhead not yet removed
+    claimed_ns: int  # testimony
+    host_ns: int  # testimony
+    answers: tuple[Answer, ...]
+    tripped: bool  # somebody used the device while it should have been the judge's
+    late: bool  # an output changed after the worker had said it was done
+    facts: tuple[str, ...] = ()
+
+
+class Exchange(Protocol):
+    """The shared buffers of one shape."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def descriptors(self) -> list[int]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What one process's windows amount to, once testimony and the judge's clock agree."""
+
+    estimate: Estimate
+    blocks: tuple[Block, ...]
+    classes: tuple[str, ...] = ()
+
+
+class Device(Protocol):
+    """What the judge needs of a device."""
+
+    @property
+    def name(self) -> str:
+        """As torch names it, `cpu` or `cuda:0`."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def tick_ns(self) -> float:
+        """The clock's step."""
+
+    @property
+    def warm_up(self) -> tuple[int, int]:
+        """The least and the most windows before samples count."""
+
+    @property
+    def floor_slack(self) -> float:
+        """Times under this share of the floor are implausible."""
+
+    def describe(self) -> DeviceInfo: ...
+
+    def environment(self) -> tuple[tuple[str, str], ...]: ...
+
+    def doubts(self) -> tuple[Doubt, ...]: ...
+
+    def notes(self) -> tuple[str, ...]: ...
+
+    def calibrate(self, session: Session) -> None:
+        """Learn what a window costs by itself; before the submission is imported."""
+
+    def exchange(self, frame: Frame, slots: int) -> Any: ...
+
+    def window(
+        self,
+        session: Session,
+        exchange: Any,
+        inputs: Sequence[Prepared],
+        *,
+        timeout_ns: int,
+        timed: bool,
+    ) -> Window | Failed: ...
+
+    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
+        """How many calls a long window should hold, and how many such windows to take."""
+
+    def audit(
+        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
+    ) -> Audited | Failed: ...
+
+    def floor_ns(self, compulsory_bytes: int) -> float | None:
+        """The least time in which this device can read so many bytes, or None if unknown."""
+
+
+def parse_where(words: Sequence[str], frame: Frame) -> list[tuple[str, int]] | None:
+    """Check where the worker says its outputs lie: one place each, and only permitted ones."""
+    permitted = {f"input:{i}": ("input", i) for i in frame.writable}
+    permitted |= {f"output:{i}": ("output", i) for i in range(len(frame.outputs))}
+    if len(words) != len(frame.outputs) or any(word not in permitted for word in words):
+        return None
+    places = [permitted[word] for word in words]
+    specs = [frame.inputs[i] if kind == "input" else frame.outputs[i] for kind, i in places]
+    fits = all(
+        (a.shape, a.dtype) == (b.shape, b.dtype)
+        for a, b in zip(specs, frame.outputs, strict=True)
+    )
+    return places if fits else None
