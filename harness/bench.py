@@ -25,6 +25,7 @@ class Bench:
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
         self.root = False
+        self.facts: set[str] = set()  # what workers said of themselves
         self.log = ""
 
     def begin(self) -> Failed | None:
@@ -74,7 +75,12 @@ class Bench:
         if isinstance(exchange, Failed):
             return exchange
         timeout_ns = self._launcher.limits.call_ns * len(inputs)
-        return self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
+        window = self._device.window(
+            session, exchange, inputs, timeout_ns=timeout_ns, timed=timed
+        )
+        if not isinstance(window, Failed):
+            self.facts.update(window.facts)
+        return window
 
     def _map(self, session: Session, frame: Frame, slots: int) -> Exchange | Failed:
         """Shared buffers that fit: the last ones where the layout is the same."""

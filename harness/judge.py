@@ -151,6 +151,6 @@ class Judge:
         checks = [r.outcome.check for r in results if r.outcome.check is not None]
         if any(c.strict_mismatches for c in checks):
             found.append(Doubt.REDUCED_PRECISION)
-        if self._launcher.emulate:
+        if "emulated" in self._bench.facts:
             found.append(Doubt.EMULATED)
         return tuple(dict.fromkeys(found))

@@ -148,6 +148,16 @@ def ranks(made: Iterable[Board]) -> Mapping[str, int]:
     return {s.run: s.rank for board in made for s in board.standings}
 
 
+def light_speed(shapes: Sequence[ShapeStanding]) -> float | None:
+    """Geometric mean of published light speed / time; None when a shape has none."""
+    return _share([s.shape.light_speed_ns for s in shapes], shapes)
+
+
+def floor_share(shapes: Sequence[ShapeStanding]) -> float | None:
+    """Geometric mean of the measured floor / time; None when a shape has none."""
+    return _share([s.floor_ns for s in shapes], shapes)
+
+
 def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
     rows = sorted(rows, key=lambda r: (r.created_ns, r.id), reverse=True)
     known = task if task is not None and task.name == rows[0].task else None
@@ -212,7 +222,6 @@ def _ahead(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> Standing:
     score = row.score_ns or math.nan  # eligible rows have one
-    light = [s.shape.light_speed_ns for s in row.shapes]
     return Standing(
         rank=rank[0],
         rank_low=rank[1],
@@ -223,8 +232,8 @@ def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> S
         low_ns=row.low_ns or score,
         high_ns=row.high_ns or score,
         speedup=base / score if base else None,
-        light_speed=_share(light, row.shapes),
-        floor_share=_share([s.floor_ns for s in row.shapes], row.shapes),
+        light_speed=light_speed(row.shapes),
+        floor_share=floor_share(row.shapes),
         shapes=row.shapes,
         run=row.id,
         created_ns=row.created_ns,
@@ -237,7 +246,7 @@ def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> S
 def _share(bounds: Sequence[float | None], shapes: Sequence[ShapeStanding]) -> float | None:
     """Geometric mean of bound / time; None when a shape has no bound."""
     known = [b for b in bounds if b is not None and is_time(b)]
-    if len(known) != len(shapes) or not known:
+    if len(known) != len(shapes) or not known or not _fit(shapes):
         return None
     return stats.geometric_mean(known) / _score(shapes)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from harness import bubblewrap, confine, identity, landlock, tree
+from harness import bubblewrap, confine, identity, landlock, scratch, tree
 from harness.environment import package_directory
 from harness.errors import SandboxError
 from harness.identity import Identity
@@ -28,7 +28,6 @@ from harness.model import Isolation, Limits
 _READY_NS = 20_000_000_000  # a launcher takes 50 ms; a loaded machine much longer
 _KILL_NS = 5_000_000_000
 _OWN_THREADS = 4  # bubblewrap's two, or the supervisor, in the worker's tree
-_MAX_FILES = 200_000  # in a scratch folder; a torch extension's build makes about a hundred
 #: Where a worker may write outside its scratch folder, and the devices of every worker.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: torch.compile's pool needs named semaphores in /dev/shm, which Landlock cannot make private.
@@ -107,7 +106,7 @@ class Confined:
 
     def scratch_bytes(self) -> int:
         """What its scratch folder takes on disk."""
-        return _folder_use(self._plan.scratch)[0]
+        return scratch.usage(self._plan.scratch)[0]
 
     def breach(self) -> str | None:
         """Which limit the tree is over, in words, or None; for a caller to ask while it waits.
@@ -126,11 +125,11 @@ class Confined:
             used = used if exact is None else exact
             if used > limits.memory_bytes:
                 return f"host memory: {used} bytes in use, {limits.memory_bytes} allowed"
-        on_disk, files = _folder_use(self._plan.scratch)
+        on_disk, files = scratch.usage(self._plan.scratch)
         if on_disk > limits.file_bytes:
             return f"scratch folder: {on_disk} bytes written, {limits.file_bytes} allowed"
-        if files > _MAX_FILES:
-            return f"scratch folder: more than {_MAX_FILES} files"
+        if files > scratch.MAX_FILES:
+            return f"scratch folder: more than {scratch.MAX_FILES} files"
         return None
 
     def kill(self) -> None:
@@ -185,9 +184,10 @@ def start(plan: Plan, level: Isolation) -> Confined:
     SandboxError when it cannot be confined as asked; never falls back to a lower level.
     """
     who = identity.of_worker(
-        sandboxed=level is Isolation.SANDBOX, needs=(*plan.readable, package_directory())
+        sandboxed=level is Isolation.SANDBOX,
+        needs=(*plan.readable, package_directory(), plan.scratch.parent),
     )
-    _prepare_scratch(plan.scratch, who.uid)
+    scratch.prepare(plan.scratch, who.uid)
     status_read, status_write = os.pipe()
     log_read, log_write = os.pipe()
     try:
@@ -300,38 +300,10 @@ def _without(folder: Path, hidden: Path) -> list[Path]:
         return []
     if not hidden.is_relative_to(folder):
         return [folder]
-    return [part for entry in folder.iterdir() for part in _without(entry, hidden)]
-
-
-def _prepare_scratch(scratch: Path, uid: int | None) -> None:
-    """Make the folders that a worker's variables name, its own; existing ones stay as they are.
-
-    An earlier worker of the same submission may have put a link in their place: nothing below
-    the scratch folder itself is ever followed or given away.
-    """
-    if uid is not None:
-        os.chown(scratch, uid, uid)
-    os.chmod(scratch, 0o700)
-    for name in ("home", "tmp", "cache"):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(scratch / name, 0o700)
-            if uid is not None:
-                os.chown(scratch / name, uid, uid, follow_symlinks=False)
-
-
-def _folder_use(folder: Path) -> tuple[int, int]:
-    """Bytes on disk and number of files; stops counting above the largest number allowed."""
-    total = files = 0
-    waiting: list[str] = [str(folder)]
-    while waiting and files <= _MAX_FILES:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                files += 1
-                with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return total, files
+    # A link would let its target in, which may be the hidden folder or one around it; what it
+    # points to is let in, if at all, under its own name.
+    entries = (entry for entry in folder.iterdir() if not entry.is_symlink())
+    return [part for entry in entries for part in _without(entry, hidden)]
 
 
 def _read_status(fd: int) -> bytes:

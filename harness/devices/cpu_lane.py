@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness import emulation
 from harness.devices import collect
 from harness.exchange import GUARD_BYTES, TensorSpec, rebuild, spec_from_json, view_as
 
@@ -58,5 +59,5 @@ class CpuLane:
             "claimed_ns": max(0, elapsed),
             "host_ns": max(0, elapsed),
             "where": where,
-            "facts": [],
+            "facts": ["emulated"] if emulation.used() else [],
         }

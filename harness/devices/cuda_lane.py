@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from harness import emulation
 from harness.devices import bodies, collect, driver
 from harness.exchange import GUARD_BYTES, rebuild, spec_from_json, view_as
 from harness.faults import Refused
@@ -89,7 +90,7 @@ class CudaLane:
             "claimed_ns": max(0, claimed_ns),
             "host_ns": max(0, host_ns),
             "where": where,
-            "facts": [],
+            "facts": ["emulated"] if emulation.used() else [],
         }
 
     def _arguments(
