@@ -1,0 +1,79 @@
+"""Start small untrusted programs in a sandbox, for the tests of isolation."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import isolation, sandbox
+from harness.environment import default_readable, worker_environment
+from harness.model import Isolation, Limits
+from harness.sandbox import Confined, Plan
+
+DEADLINE_S = 20.0
+
+
+def require(level: Isolation) -> None:
+    """Skip, with the reason, where the machine lacks the level."""
+    report = next(report for report in isolation.levels() if report.level is level)
+    if not report.available:
+        pytest.skip(f"{report.reason}; {report.remedy}")
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder below /tmp: pytest's own are closed to other users, which a worker may be."""
+    folder = Path(tempfile.mkdtemp(prefix="harness-test-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_plan(scratch: Path, code: str, *arguments: str, limits: Limits | None = None) -> Plan:
+    """A plan for a program given as text; its channel is still missing."""
+    return Plan(
+        argv=(sys.executable, "-I", "-S", "-c", code, *arguments),
+        channel_fd=-1,
+        scratch=scratch,
+        readable=default_readable(),
+        devices=(),
+        limits=limits or Limits(),
+        environment=worker_environment(scratch, cuda=False),
+    )
+
+
+@contextlib.contextmanager
+def running(plan: Plan, level: Isolation) -> Iterator[tuple[Confined, socket.socket]]:
+    """The worker and the judge's end of its channel."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.settimeout(DEADLINE_S)
+        with theirs:
+            confined = sandbox.start(replace(plan, channel_fd=theirs.fileno()), level)
+        with confined:
+            yield confined, ours
+
+
+def wait_for_end(confined: Confined) -> str:
+    """How it ended."""
+    until = time.monotonic() + DEADLINE_S
+    while (ending := confined.poll()) is None:
+        assert time.monotonic() < until, f"still running: {confined.log()}"
+        time.sleep(0.005)
+    return ending
+
+
+def wait_until_closed(channel: socket.socket) -> None:
+    """Until no process holds the other end; TimeoutError when one stays."""
+    while channel.recv(1 << 16):
+        pass
