@@ -4,7 +4,7 @@
 """
 
 from reference.diagnosis import diagnose
-from reference.exact import Truth, exact
+from reference.oracle import Truth, exact
 from reference.scaled_mm import ref_kernel, supports_scaled_mm, to_blocked
 
 __all__ = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
-from reference.exact import decode, exact
+from reference.oracle import decode, exact
 
 #: Elements looked at per known wrong kernel; each costs a few float64 operations.
 BUDGET = 1 << 21
@@ -15,6 +16,8 @@ BUDGET = 1 << 21
 #: How close the output must come to a known wrong kernel's, relative to it and to the largest
 #: output: wider than the task's 1e-3, for such a kernel may also round badly.
 CLOSE = 4e-3
+
+ONE = 0x38  # the e4m3 code of 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +38,34 @@ def diagnose(data: tuple[torch.Tensor, ...], got: torch.Tensor) -> str:
     """
     truth = exact(data).expected.to(torch.float64)[:, 0, :]
     output = got.to(torch.float64)[:, 0, :]
-    if not output.isfinite().any():
-        return "no output is finite: was it written at all?" if truth.isfinite().any() else ""
-    hint = _whole(truth, output)
-    if hint:
-        return hint
     rows = _some_rows(data)
     seen, right = output[rows].T, truth[rows].T  # [L, R]
+    if not output.isfinite().any():
+        return "no output is finite: was it written at all?" if truth.isfinite().any() else ""
+    if not output.any():
+        it = _take(data, rows)
+        flushes = truth.any() and not _sums(_without_subnormals(it)).any()
+        return "every output is zero" + (", as if subnormal scales were flushed" * bool(flushes))
     for text, wrong in _kernels(data, rows):
         if _fits(seen, wrong(), right):
-            return text
-    return _prefix(_take(data, rows), seen, right)
+            return f"it looks as if {text}"
+    return _prefix(_take(data, rows), seen, right) or _pattern(truth, output)
 
 
-def _whole(truth: torch.Tensor, output: torch.Tensor) -> str:
-    """Patterns that the outputs alone show; both float64 [M, L]."""
-    if not output.any():
-        return "every output is zero"
+def _pattern(truth: torch.Tensor, output: torch.Tensor) -> str:
+    """What the outputs alone show; both float64 [M, L]."""
+    batches = truth.shape[1]
+    if batches > 1 and _fits(output, truth[:, :1].expand_as(truth), truth):
+        return "every batch holds the answer of batch 0: is the stride of l used?"
     for shift in (1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64, 128, -128):
         if _fits(output, truth.roll(-shift, 0), truth):
             return f"every output is that of the row {shift:+d} from it"
-    batches = truth.shape[1]
-    wrong = [i for i in range(batches) if not _close(output[:, i], truth[:, i]).all()]
-    if batches > 1 and _fits(output, truth[:, :1].expand_as(truth), truth):
-        return "every batch holds the answer of batch 0: is the stride of l used?"
     live = truth.isfinite() & output.isfinite() & (truth != 0)
     if live.any():
         ratio = (output[live] / truth[live]).median()
         if ratio != 0 and abs(ratio.item() - 1) > 0.05 and _fits(output, truth * ratio, truth):
             return f"every output is {ratio.item():.4g} times the expected one"
+    wrong = (~_close(output, truth)).any(dim=0).nonzero().flatten().tolist()
     if 0 < len(wrong) < batches:
         named = ", ".join(map(str, wrong[:8])) + (", ..." if len(wrong) > 8 else "")
         return f"only these batches l are wrong: {named} (of {batches})"
@@ -75,39 +77,27 @@ def _kernels(
 ) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
     """Known wrong kernels, likeliest first: what it looks like, and its float64 [L, R]."""
     it = _take(data, rows)
-    low = replace(it, a=it.a & 0x0F, b=it.b & 0x0F)
-    yield "it looks as if the high nibble of every byte were ignored", lambda: _sums(low)
-    plain = replace(it, a=it.a & 0x77, b=it.b & 0x77)
-    yield "it looks as if the sign bit of e2m1 were ignored", lambda: _sums(plain)
-    swapped = replace(it, a=(it.a >> 4) | (it.a << 4))
-    yield "it looks as if the two nibbles of a byte were swapped", lambda: _sums(swapped)
-    powers = replace(it, sfa=it.sfa & 0xF8, sfb=it.sfb & 0xF8)
-    yield "it looks as if the mantissa of the scales were dropped", lambda: _sums(powers)
-    yield (
-        "it looks as if subnormal scales were flushed to zero",
-        lambda: _sums(replace(it, sfa=_flushed(it.sfa), sfb=_flushed(it.sfb))),
-    )
-    tiles = _storage(data[4], it.sfa.shape[2])[:, rows]
-    tiles_b = _storage(data[5], it.sfb.shape[2])[:, :1]
-    yield (
-        "it looks as if permuted scales were read as plain ones (or plain ones as permuted)",
-        lambda: _sums(replace(it, sfa=tiles, sfb=tiles_b)),
-    )
-    yield (
-        "it looks as if sfa_permuted were read in plain order",
-        lambda: _sums(replace(it, sfa=tiles)),
-    )
-    yield (
-        "it looks as if the scales of a were ignored",
-        lambda: _sums(replace(it, sfa=_ones(it.sfa))),
-    )
-    yield (
-        "it looks as if the scales of b were ignored",
-        lambda: _sums(replace(it, sfb=_ones(it.sfb))),
-    )
-    if it.a.shape[0] > 1:
-        first = replace(it, b=it.b[:1].expand_as(it.b), sfb=it.sfb[:1].expand_as(it.sfb))
-        yield "it looks as if b of batch 0 were used for every batch", lambda: _sums(first)
+    permuted = _storage(data[4], it.sfa.shape[2])[:, rows]
+    found = {
+        "the high nibble of every byte were ignored": replace(it, a=it.a & 15, b=it.b & 15),
+        "the sign bit of e2m1 were ignored": replace(it, a=it.a & 0x77, b=it.b & 0x77),
+        "the two nibbles of a byte were swapped": replace(it, a=(it.a >> 4) | (it.a << 4)),
+        "the mantissa of the scales were dropped": replace(
+            it, sfa=it.sfa & 0xF8, sfb=it.sfb & 0xF8
+        ),
+        "subnormal scales were flushed to zero": _without_subnormals(it),
+        "permuted scales were read in plain order": replace(
+            it, sfa=permuted, sfb=_storage(data[5], it.sfb.shape[2])[:, :1]
+        ),
+        "sfa_permuted were read in plain order": replace(it, sfa=permuted),
+        "the scales of a were ignored": replace(it, sfa=torch.full_like(it.sfa, ONE)),
+        "the scales of b were ignored": replace(it, sfb=torch.full_like(it.sfb, ONE)),
+        "b of batch 0 were used for every batch": replace(
+            it, b=it.b[:1].expand_as(it.b), sfb=it.sfb[:1].expand_as(it.sfb)
+        ),
+    }
+    for text, codes in found.items():
+        yield text, partial(_sums, codes)
 
 
 def _some_rows(data: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -128,12 +118,9 @@ def _storage(tiles: torch.Tensor, columns: int) -> torch.Tensor:
     return plain.reshape(tiles.shape[5], -1, columns)
 
 
-def _flushed(scales: torch.Tensor) -> torch.Tensor:
-    return torch.where(scales & 0x78 == 0, scales & 0x80, scales)
-
-
-def _ones(scales: torch.Tensor) -> torch.Tensor:
-    return torch.full_like(scales, 0x38)
+def _without_subnormals(it: _Rows) -> _Rows:
+    sfa, sfb = (torch.where(s & 0x78 == 0, s & 0x80, s) for s in (it.sfa, it.sfb))
+    return replace(it, sfa=sfa, sfb=sfb)
 
 
 def _block_sums(it: _Rows) -> torch.Tensor:
