@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.launch import Launcher
-from harness.model import Doubt, Failed, Verdict
+from harness.model import Failed, Verdict
 from harness.progress import Progress
 from harness.session import Session
 from harness.window import Device, Exchange, Frame, Prepared, Window
@@ -75,12 +75,17 @@ class Bench:
         if isinstance(exchange, Failed):
             return exchange
         timeout_ns = self._launcher.limits.call_ns * len(inputs)
-        window = self._device.window(
-            session, exchange, inputs, timeout_ns=timeout_ns, timed=timed
-        )
+        window = self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
         if not isinstance(window, Failed):
             self.facts.update(window.facts)
         return window
+
+    def ordered(self, inputs: Sequence[Prepared]) -> Window | Failed | None:
+        """The last window's calls again, with their inputs in place before the call is made."""
+        if self._session is None or self._mapped is None or not self._session.usable:
+            return None
+        timeout_ns = self._launcher.limits.call_ns * len(inputs)
+        return self._device.ordered(self._session, self._mapped[2], inputs, timeout_ns=timeout_ns)
 
     def _map(self, session: Session, frame: Frame, slots: int) -> Exchange | Failed:
         """Shared buffers that fit: the last ones where the layout is the same."""
@@ -95,6 +100,7 @@ class Bench:
             "map",
             timeout_ns=self._launcher.limits.call_ns,
             descriptors=exchange.descriptors(),
+            sizes=exchange.sizes(),
             **frame.to_order(slots),
         )
         if isinstance(reply, Failed):

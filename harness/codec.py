@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """Turn a dataclass tree into dicts, lists and scalars; a union member carries its class name."""
+    """Turn a dataclass tree into plain data; every object carries its class name under `$`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"$": type(value).__name__, **fields}

@@ -59,7 +59,9 @@ def _scaled_mm(
 ) -> torch.Tensor:
     """torch._scaled_mm of packed e2m1 [M, K/2] and [K/2, N], scales in the 128x4 order."""
     if scale_result is not None or use_fast_accum:
-        raise ValueError("Invalid scaling configuration: NVFP4 takes no scale_result, no fast accum")
+        raise ValueError(
+            "Invalid scaling configuration: NVFP4 takes no scale_result, no fast accum"
+        )
     result = matmul(a, b, scale_a, scale_b, out_dtype or torch.bfloat16, bias)
     return result if out is None else out.copy_(result)
 
@@ -106,7 +108,9 @@ def matmul(
     """
     m, n, k = a.shape[0], b.shape[1], 2 * a.shape[1]
     if b.dtype is not a.dtype or 2 * b.shape[0] != k or k % 32 or n % 16:
-        raise ValueError(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {b.shape[0]}x{n})")
+        raise ValueError(
+            f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {b.shape[0]}x{n})"
+        )
     right = decode(b.t(), plain_scales(scale_b, n, k))
     rows = max(1, CHUNK_BYTES // (8 * k))
     left_scales = plain_scales(scale_a, m, k)
@@ -125,8 +129,8 @@ def plain_scales(blocked: torch.Tensor, rows: int, k: int) -> torch.Tensor:
     tiles_m, tiles_k = -(-rows // 128), -(-columns // 4)
     if blocked.dtype is not torch.float8_e4m3fn or blocked.numel() != tiles_m * tiles_k * 512:
         raise ValueError(
-            f"Invalid scaling configuration: expected {tiles_m * tiles_k * 512} float8_e4m3fn scales "
-            f"in 128x4 tiles, got {blocked.numel()} of {blocked.dtype}"
+            f"Invalid scaling configuration: expected {tiles_m * tiles_k * 512} float8_e4m3fn "
+            f"scales in 128x4 tiles, got {blocked.numel()} of {blocked.dtype}"
         )
     if not blocked.is_contiguous():
         raise ValueError("Invalid scaling configuration: scales must be contiguous")

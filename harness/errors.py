@@ -1,4 +1,4 @@
-"""What can go wrong on our side.  A submission that fails is a `Failed` value, never one of these."""
+"""What can go wrong on our side.  A submission that fails is a `Failed` value, not one of these."""
 
 
 class HarnessError(Exception):

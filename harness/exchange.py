@@ -1,8 +1,8 @@
 """The buffers that judge and worker share, and how `data` is laid over them.
 
-Every tensor of `data` has an allocation of its own, between guard bands; nothing secret ever lies in
-one (tests/exploits/zoo/d4_neighbour_scan.py).  The worker gets dtype, shape, stride and place as
-JSON and rebuilds the views.  Runs in both processes, so it imports only torch and wire's limits.
+Every tensor of `data` has an allocation of its own, between guard bands; nothing secret ever lies
+in one (tests/exploits/zoo/d4_neighbour_scan.py).  The worker gets dtype, shape, stride and place as
+JSON and rebuilds the views.  Runs in both processes, so it imports only torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-#: Bytes before and after the payload that nobody may touch.  A page, so a payload stays page-aligned.
+#: Bytes before and after the payload that nobody may touch.  A page: payloads stay page-aligned.
 GUARD_BYTES = 4096
 
 

@@ -33,7 +33,7 @@ class Refused(Exception):
         self.message = message
 
 
-#: The device cannot run it, whatever the code is worth.  Texts of torch 2.10 to 2.13, CUDA 12 and 13.
+#: The device cannot run it, whatever the code is worth (torch 2.10 to 2.13, CUDA 12 and 13).
 UNSUPPORTED_TEXTS = (
     "CUBLAS_STATUS_NOT_SUPPORTED",
     "CUBLAS_STATUS_ARCH_MISMATCH",

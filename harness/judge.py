@@ -1,4 +1,4 @@
-"""The trusted loop: cases out, bytes in, check, audit -> Run.  Loads no code of the submission's."""
+"""The trusted loop: cases out, bytes in, check, audit -> Run.  Loads no code of a submission."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import harness
-from harness import stats, timing, verdicts
+from harness import stats, timing, trial, verdicts
 from harness.bench import Bench, Emit
 from harness.launch import Launcher
 from harness.measure import Measurement
@@ -81,13 +81,13 @@ class Judge:
         outcome: Outcome = Failed(Verdict.PROTOCOL_ERROR, "not run")
         for number, seed in enumerate((case.seed, self._seeds.draw()), start=1):
             prepared = self._preparer.prepare(case.shape, case.inputs, seed)
-            window = self._bench.window([prepared], timed=False)
-            if isinstance(window, Failed):
-                return window
-            outcome = verdicts.examine(window, [prepared], self._task.tolerance, self._modules)
-            if isinstance(outcome, Failed):
+            found = trial.attempt(
+                self._bench, [prepared], self._task.tolerance, self._modules, timed=False
+            )
+            if isinstance(found, Failed):
                 what = "" if number == 1 else "second call, on new inputs: "
-                return Failed(outcome.verdict, what + outcome.message, outcome.check)
+                return Failed(found.verdict, what + found.message, found.check)
+            outcome = found.passed
         return outcome
 
     def _measurement(self) -> Measurement:

@@ -17,13 +17,13 @@ from typing import Any, TextIO
 
 from harness import codec, device_lock, isolation, machine, sandbox
 from harness import task as tasks
+from harness.compile_cache import cache_key, scratch_folder
 from harness.devices import select
 from harness.errors import HarnessError, UsageError
 from harness.judge import Judge
 from harness.launch import Launcher
 from harness.model import Job, Limits, Mode, Run, Task
 from harness.progress import Progress
-from harness.scratch import cache_key, scratch_folder
 from harness.timing import with_overrides
 
 
@@ -53,7 +53,10 @@ def judge_job(job: Job, emit: Any) -> Run:
     limits = _limits(task, job)
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
-    with _device_to_itself(device.name, job.mode, emit), scratch_folder(key, cache_root()) as scratch:
+    with (
+        _device_to_itself(device.name, job.mode, emit),
+        scratch_folder(key, cache_root()) as scratch,
+    ):
         launcher = Launcher(
             scratch=scratch,
             task_root=root,

@@ -14,6 +14,7 @@ from harness.session import Session
 #: Loading torch from a cold disk on a small machine; no code of the submission has run by then.
 START_NS = 120_000_000_000
 
+
 @dataclass(frozen=True, slots=True)
 class Launcher:
     """Everything that workers of one run have in common."""
@@ -69,7 +70,7 @@ class Launcher:
             session.close()
             raise SandboxError(
                 f"a worker did not start at isolation level {self.level}: {hello.message}"
-                f"{': ' + log[-400:] if log else ''}. `harness doctor` says what this machine offers"
+                f"{': ' + log[-400:] if log else ''}. `harness doctor` says what is possible here"
             )
         return session
 

@@ -1,4 +1,4 @@
-"""Time the ranked shapes: fresh inputs for every call, every timed output checked, several processes."""
+"""Time the ranked shapes: fresh inputs for every call, every output checked, several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness import timing, verdicts
+from harness import timing, trial, verdicts
 from harness.bench import Bench, Emit
 from harness.model import (
     Block,
@@ -164,15 +164,12 @@ class Measurement:
             self._preparer.prepare(sampling.shape, COMPETITION, self._seeds.draw())
             for _ in range(calls)
         ]
-        window = self._bench.window(inputs, timed=True)
-        if isinstance(window, Failed):
-            return Failed(window.verdict, f"{what}: {window.message}", window.check)
-        found = verdicts.examine(window, inputs, self._task.tolerance, self._modules)
+        found = trial.attempt(self._bench, inputs, self._task.tolerance, self._modules, timed=True)
         if isinstance(found, Failed):
             return Failed(found.verdict, f"{what}: {found.message}", found.check)
-        sampling.check = verdicts.worse(sampling.check, found.check)
-        sampling.facts.extend(window.facts)
-        return window
+        sampling.check = verdicts.worse(sampling.check, found.passed.check)
+        sampling.facts.extend(found.window.facts)
+        return found.window
 
     def _outcome(self, sampling: _Sampling) -> Outcome:
         if sampling.failed is not None:
@@ -192,8 +189,8 @@ class Measurement:
         if floor_ns is not None and result.median_ns < floor_ns * self._device.floor_slack:
             return Failed(
                 Verdict.IMPLAUSIBLE,
-                f"{result.median_ns / 1e3:.2f} us is less than this device needs to read the inputs "
-                f"once ({floor_ns / 1e3:.2f} us)",
+                f"{result.median_ns / 1e3:.2f} us is less than this device needs to read the "
+                f"inputs once ({floor_ns / 1e3:.2f} us)",
                 sampling.check,
             )
         assert sampling.check is not None

@@ -66,7 +66,7 @@ class CaseKind(StrEnum):
 
 
 class Isolation(StrEnum):
-    """How far the worker is kept from the host, strongest first; SECURITY.md says what each holds."""
+    """How far the worker is kept from the host, strongest first; SECURITY.md has the promises."""
 
     SANDBOX = "sandbox"
     RESTRICTED = "restricted"

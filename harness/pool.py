@@ -1,4 +1,4 @@
-"""Job -> Run on this machine: one judge process per job, a deadline above it, nothing left after."""
+"""Job -> Run on this machine: a judge process per job, a deadline above it, nothing left after."""
 
 from __future__ import annotations
 

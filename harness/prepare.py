@@ -105,7 +105,7 @@ class Preparer:
         )
         if isinstance(found, Failed):
             raise TaskError(
-                f"{self._task.root}/reference: torch._scaled_mm and the exact reference disagree on "
-                f"this device ({found.message}): its results cannot be trusted here"
+                f"{self._task.root}/reference: torch._scaled_mm and the exact reference disagree "
+                f"on this device ({found.message}): its results cannot be trusted here"
             )
         return reference, truth

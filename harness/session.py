@@ -98,6 +98,29 @@ class Session:
             memory = str(breach).startswith("host memory")
             verdict = Verdict.OUT_OF_MEMORY if memory else Verdict.RUNTIME_ERROR
             return self._end(verdict, f"{breach}, {_during(what)}")
+        return self._settle(message, kind, seq)
+
+    def peek(self, kind: str, seq: int, timeout_ns: int) -> wire.Message | Failed | None:
+        """Like `expect`, but silence until then is an answer too: None."""
+        try:
+            message = self._channel.receive(timeout_ns)
+        except wire.Silence:
+            return None
+        except wire.Closed:
+            return self._closed("call")
+        except wire.ProtocolError as error:
+            return self._end(Verdict.PROTOCOL_ERROR, f"the worker process sent {error}")
+        return self._settle(message, kind, seq)
+
+    def finish(self, seq: int, timeout_ns: int, *, queued: bool) -> wire.Message | Failed:
+        """Wait for `done`, and before it for `queued` where that has not come yet."""
+        if not queued:
+            first = self.expect("queued", seq, timeout_ns, what="call")
+            if isinstance(first, Failed):
+                return first
+        return self.expect("done", seq, timeout_ns, what="call")
+
+    def _settle(self, message: wire.Message, kind: str, seq: int) -> wire.Message | Failed:
         if message.fields.get("seq", seq) != seq or message.kind not in (kind, "fault"):
             return self._end(
                 Verdict.PROTOCOL_ERROR, f"the worker process sent {message.kind!r} out of turn"

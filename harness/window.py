@@ -69,6 +69,7 @@ class Window:
     tripped: bool  # somebody used the device while it should have been the judge's
     late: bool  # an output changed after the worker had said it was done
     facts: tuple[str, ...] = ()
+    flush_ns: int = 0  # what the judge's own flush took, a measure of who else was there
 
 
 class Exchange(Protocol):
@@ -78,6 +79,9 @@ class Exchange(Protocol):
     def slots(self) -> int: ...
 
     def descriptors(self) -> list[int]: ...
+
+    def sizes(self) -> list[int]:
+        """Bytes of each allocation behind `descriptors`."""
 
     def close(self) -> None: ...
 
@@ -124,7 +128,7 @@ class Device(Protocol):
     def calibrate(self, session: Session) -> None:
         """Learn what a window costs by itself; before the submission is imported."""
 
-    def exchange(self, frame: Frame, slots: int) -> Any: ...
+    def exchange(self, frame: Frame, slots: int) -> Exchange: ...
 
     def window(
         self,
@@ -135,6 +139,11 @@ class Device(Protocol):
         timeout_ns: int,
         timed: bool,
     ) -> Window | Failed: ...
+
+    def ordered(
+        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
+    ) -> Window | Failed | None:
+        """The same call with its inputs there beforehand; None where that could change nothing."""
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """How many calls a long window should hold, and how many such windows to take."""
@@ -156,7 +165,6 @@ def parse_where(words: Sequence[str], frame: Frame) -> list[tuple[str, int]] | N
     places = [permitted[word] for word in words]
     specs = [frame.inputs[i] if kind == "input" else frame.outputs[i] for kind, i in places]
     fits = all(
-        (a.shape, a.dtype) == (b.shape, b.dtype)
-        for a, b in zip(specs, frame.outputs, strict=True)
+        (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(specs, frame.outputs, strict=True)
     )
     return places if fits else None

@@ -136,7 +136,7 @@ class Channel:
     def close(self) -> None:
         self._sock.close()
 
-    def send(self, kind: str, *, descriptors: Sequence[int] = (), **fields: Any) -> None:
+    def send(self, kind: str, *, descriptors: Sequence[int] = (), **fields: object) -> None:
         """Send one message, with open descriptors beside it.  Raises Closed."""
         frame = json.dumps({"kind": kind, **fields}, allow_nan=False).encode()
         if len(frame) > MAX_FRAME_BYTES:
@@ -171,9 +171,7 @@ class Channel:
 
     def receive_order(self) -> tuple[dict[str, Any], list[int]]:
         """The worker's read: blocks for one order of the judge's and its descriptors."""
-        frame, descriptors, _, _ = socket.recv_fds(
-            self._sock, MAX_FRAME_BYTES + 1, MAX_DESCRIPTORS
-        )
+        frame, descriptors, _, _ = socket.recv_fds(self._sock, MAX_FRAME_BYTES + 1, MAX_DESCRIPTORS)
         if not frame:
             raise Closed
         order: dict[str, Any] = json.loads(frame)

@@ -61,7 +61,7 @@ class Worker:
                 return
             except BaseException as error:  # noqa: BLE001 - a submission may raise anything
                 fault = faults.explain(error, order["kind"], self._paths)
-                self._channel.send("fault", seq=order["seq"], **fault)
+                self._channel.send("fault", seq=order["seq"], **dict[str, Any](fault))
             finally:
                 for descriptor in descriptors:
                     with contextlib.suppress(OSError):

@@ -54,6 +54,11 @@ READ_BLOCKS_PER_SM = 4
 READ_THREADS = 512
 
 
+def events(count: int) -> list[torch.cuda.Event]:
+    """Events that can be timed."""
+    return [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
+
+
 class Bodies:
     """The kernels of SOURCE on the current device."""
 

@@ -27,7 +27,7 @@ def leaves(result: Any, tree: Any, path: str = "the result") -> list[Any]:
         if type(result) is not _is_tensor:
             raise Refused("wrong_type", f"{path} is a {_name(result)}, expected a torch.Tensor")
         return [result]
-    wanted: type = {"tuple": tuple, "list": list}[kind]
+    wanted: Any = {"tuple": tuple, "list": list}[kind]
     if type(result) is not wanted or len(result) != len(expected):
         found = f"{_name(result)} of {len(result)}" if hasattr(result, "__len__") else _name(result)
         raise Refused(

@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,6 +64,9 @@ class CpuExchange:
 
     def descriptors(self) -> list[int]:
         return [buffer.descriptor for buffer in self._inputs + self._outputs]
+
+    def sizes(self) -> list[int]:
+        return [buffer.spec.allocation_bytes for buffer in self._inputs + self._outputs]
 
     def load(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy the private inputs in, and bury every place an output may come from.
@@ -123,6 +127,12 @@ class CpuDevice:
 
     def calibrate(self, session: Session) -> None:
         """Nothing to learn: a round trip on the channel takes some 50 us of a call of many ms."""
+
+    def ordered(
+        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
+    ) -> Window | Failed | None:
+        """None: a CPU call has its inputs before it starts, and has no streams."""
+        return None
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """None: the judge's clock is around every single call."""

@@ -45,7 +45,9 @@ class CpuLane:
         """The maps go when the last tensor over them does."""
 
     def call(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
-        assert kernel is not None  # the CPU needs no calibration, so nothing comes before the import
+        assert (
+            kernel is not None
+        )  # the CPU needs no calibration, so nothing comes before the import
         # Fresh views and containers each call: a submission may keep or change the last ones.
         tensors = [view_as(payload, spec) for payload, spec in self._inputs]
         data = rebuild(self._tree, tensors)

@@ -15,13 +15,12 @@ from harness.faults import Refused
 from harness.wire import Channel
 
 _clock_ns = time.perf_counter_ns
-_Event = torch.cuda.Event
 _DEVICE = 0  # a worker sees one GPU
 
 
 def start() -> list[str]:
     """Create the CUDA context and name the device."""
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.zeros(1, device="cuda")
     return [torch.cuda.get_device_name(_DEVICE)]
 
@@ -47,7 +46,7 @@ class CudaLane:
         ]
         each = len(specs)
         self._slots = [payloads[i * each : (i + 1) * each] for i in range(order["slots"])]
-        self._begin, self._end = _Event(enable_timing=True), _Event(enable_timing=True)
+        self._begin, self._end = bodies.events(2)
         self._bodies: bodies.Bodies | None = None
 
     def settle(self) -> None:
@@ -56,9 +55,7 @@ class CudaLane:
     def close(self) -> None:
         """The maps stay until the process ends: a submission may still hold tensors over them."""
 
-    def call(
-        self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]
-    ) -> dict[str, Any]:
+    def call(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
         """Queue the whole window behind the judge's signal, tell it so, then wait for the end."""
         own = kernel is None
         if own:

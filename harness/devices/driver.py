@@ -107,7 +107,7 @@ def wait_signal(stream: int, address: int, value: int) -> None:
 
 
 def reset_persisting_l2() -> None:
-    """Give lines that were pinned in L2 back (llm.c #851 read 4x the card's bandwidth from them)."""
+    """Give lines that were pinned in L2 back (llm.c #851 read them at 4x the card's bandwidth)."""
     check(driver.cuCtxResetPersistingL2Cache())
 
 
@@ -124,7 +124,7 @@ def compile_cubin(source: str, device: int) -> bytes:
         raise DriverError(f"{error}: {log.decode(errors='replace')}") from None
     cubin = b" " * check(nvrtc.nvrtcGetCUBINSize(program))
     check(nvrtc.nvrtcGetCUBIN(program, cubin))
-    return cubin
+    return bytes(cubin)
 
 
 class Kernel:

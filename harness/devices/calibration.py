@@ -1,0 +1,167 @@
+"""What the judge knows of its own clock, and what a worker's claims are worth against it.  Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness import stats
+from harness.model import Block, Failed, Verdict
+from harness.timing import Estimate
+from harness.window import Audited, Window
+
+#: Windows of each known body.  Over 60 windows the overhead was within 0.6 us from p10 to p90
+#: (H200), so the median of 24 is known to about 0.1 us.
+WINDOWS = 24
+#: Share of the time by which a lie may go unseen; K is chosen so that the judge sees this well.
+RESOLUTION = 0.01
+MAX_CALLS = 30
+MERGED_WINDOWS = 4
+#: A claim this far outside of what single windows allow is no measuring error: the overhead of
+#: bodies that leave dirty lines was 4.5 us above that of a spin kernel (H200).
+SINGLE_SLACK_NS = 5_000.0
+#: Calls in a row may overlap a little, and save the launch; no honest kernel saves more than half
+#: and 2 us of a call by that.
+MERGE_SHARE, MERGE_NS = 0.5, 2_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Bracket minus the worker's own events for one kind of body, in ns: p10, median, p90."""
+
+    low_ns: float
+    median_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Taken in one worker while only our own code had run in it."""
+
+    compute: Overhead  # a spin kernel
+    memory: Overhead  # a cold read of as many bytes as the L2 holds
+    empty_pair_ns: float  # two events with nothing between them; taken off every published time
+    empty_kernel_ns: float  # published time of a kernel that returns at once; not taken off
+    flush_ns: float  # how long the judge's own flush takes when nobody disturbs it
+
+    @property
+    def least_ns(self) -> float:
+        return min(self.compute.median_ns, self.memory.median_ns)
+
+    @property
+    def most_ns(self) -> float:
+        return max(self.compute.median_ns, self.memory.median_ns)
+
+    @property
+    def jitter_ns(self) -> float:
+        """Half of the distance from p10 to p90 of one window's overhead."""
+        return max(o.high_ns - o.low_ns for o in (self.compute, self.memory)) / 2
+
+
+def overhead(brackets_ns: Sequence[float], claims_ns: Sequence[float]) -> Overhead:
+    """Summarise honest windows.  Raises ValueError when there are none."""
+    gaps = [b - c for b, c in zip(brackets_ns, claims_ns, strict=True)]
+    return Overhead(stats.percentile(gaps, 0.1), stats.median(gaps), stats.percentile(gaps, 0.9))
+
+
+def unsure_ns(calibration: Calibration, windows: int) -> float:
+    """How far the judge's estimate of a whole window may be off: kind of body, and jitter."""
+    return (
+        calibration.most_ns
+        - calibration.least_ns
+        + 2 * calibration.jitter_ns / math.sqrt(max(1, windows))
+    )
+
+
+def calls_for(calibration: Calibration, call_ns: float, call_bytes: int, free_bytes: int) -> int:
+    """How many calls a window must hold for the judge to see 1% of one call without the worker.
+
+    1 when a single call is long enough, or when no two calls fit into memory.
+    """
+    wanted = math.ceil(unsure_ns(calibration, MERGED_WINDOWS) / (RESOLUTION * max(1.0, call_ns)))
+    room = max(1, free_bytes // max(1, call_bytes))
+    return max(1, min(wanted, MAX_CALLS, room))
+
+
+def audit(
+    calibration: Calibration,
+    process: int,
+    singles: Sequence[Window],
+    merged: Sequence[Window],
+    calls: int,
+) -> Audited | Failed:
+    """Hold one process's claims against the judge's clock.
+
+    The bracket bounds a claim only through the known overhead, so a claim of a single call is known
+    to some 2 us; windows of K calls divide that by K.  A claim that the judge's clock allows is
+    published, since its jitter is smaller; a smaller one is replaced by the judge's own estimate,
+    and one that no measuring error explains is `tampered` (tests/exploits/zoo/a1_patch_timer.py).
+    """
+    brackets = [float(w.elapsed_ns) for w in singles]
+    claims = [float(w.claimed_ns) for w in singles]
+    claim_ns = stats.median(claims)
+    gap_ns = stats.median([b - c for b, c in zip(brackets, claims, strict=True)])
+    low = calibration.least_ns - calibration.jitter_ns - SINGLE_SLACK_NS
+    high = calibration.most_ns + calibration.jitter_ns + SINGLE_SLACK_NS + 0.02 * claim_ns
+    blocks = _blocks(calibration, process, singles, merged, calls)
+    if not low <= gap_ns <= high:
+        return Failed(Verdict.TAMPERED, _disagree(claim_ns, claim_ns + gap_ns - high, calls=1))
+    published_ns = max(1.0, claim_ns - calibration.empty_pair_ns)
+    judged_ns = max(1.0, stats.median(brackets) - calibration.most_ns - calibration.empty_pair_ns)
+    least_ns = judged_ns
+    if merged:
+        whole_ns = stats.median([float(w.elapsed_ns) for w in merged])
+        least_ns = (whole_ns - calibration.most_ns - calibration.jitter_ns) / calls
+        most_ns = (whole_ns - calibration.least_ns + calibration.jitter_ns) / calls
+        judged_ns = (whole_ns - calibration.memory.median_ns) / calls
+        if most_ns < MERGE_SHARE * published_ns - MERGE_NS:
+            return Failed(
+                Verdict.TAMPERED,
+                f"{calls} calls in a row took {most_ns / 1e3:.2f} us each, a single one "
+                f"{published_ns / 1e3:.2f} us: calls were merged",
+            )
+    if published_ns < least_ns * (1 - RESOLUTION):
+        # The judge's clock decides: shift every sample up to its estimate.
+        shift_ns = least_ns - published_ns
+        if shift_ns > SINGLE_SLACK_NS:
+            return Failed(Verdict.TAMPERED, _disagree(published_ns, least_ns, calls=calls))
+        samples = tuple(c - calibration.empty_pair_ns + shift_ns for c in claims)
+        return Audited(Estimate(process, _positive(samples), judged_ns), blocks, ("judge clock",))
+    samples = tuple(c - calibration.empty_pair_ns for c in claims)
+    return Audited(Estimate(process, _positive(samples), judged_ns), blocks)
+
+
+def _positive(samples: Sequence[float]) -> tuple[float, ...]:
+    return tuple(max(1.0, sample) for sample in samples)
+
+
+def _disagree(claim_ns: float, judge_ns: float, *, calls: int) -> str:
+    windows = "single calls" if calls == 1 else f"windows of {calls} calls"
+    return (
+        f"its process reported {claim_ns / 1e3:.2f} us a call, the judge's own clock saw at least "
+        f"{judge_ns / 1e3:.2f} us in {windows}"
+    )
+
+
+def _blocks(
+    calibration: Calibration,
+    process: int,
+    singles: Sequence[Window],
+    merged: Sequence[Window],
+    calls: int,
+) -> tuple[Block, ...]:
+    """Every raw sample: the judge's estimate of each window, and the claim beside it."""
+    off_ns = calibration.memory.median_ns + calibration.empty_pair_ns
+    groups = [(1, singles), (calls, merged)]
+    return tuple(
+        Block(
+            process=process,
+            calls=count,
+            window_ns=tuple(round(w.elapsed_ns - off_ns) for w in windows),
+            claimed_ns=tuple(w.claimed_ns for w in windows),
+            host_ns=tuple(w.host_ns for w in windows),
+        )
+        for count, windows in groups
+        if windows
+    )

@@ -1,0 +1,344 @@
+"""Judge's half of CUDA: the window, the flush, the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+from harness import machine, stats
+from harness.devices import calibration as clocks
+from harness.devices import driver, floor, nvml
+from harness.devices.bodies import Bodies, events
+from harness.devices.calibration import Calibration
+from harness.devices.cuda_exchange import CudaExchange
+from harness.errors import DeviceError
+from harness.exchange import TensorSpec
+from harness.model import Clock, DeviceInfo, Doubt, Failed, Verdict
+from harness.session import Session
+from harness.window import Audited, Frame, Prepared, Window, parse_where
+
+#: The flush writes, then reads back, this many times the L2.  Writing alone leaves dirty lines, and
+#: their write-back is billed to whoever runs next: 2 to 5 us on this problem's shapes (H200).
+FLUSH_L2_MULTIPLE = 4
+#: How long a submission may take to queue its call behind the gate before the gate opens anyway.
+GATE_NS = 30_000_000
+#: The same once it was seen to wait for its own work inside the call.
+SYNCHRONOUS_GATE_NS = 3_000_000
+#: A context switch costs over 100 us, so nobody can use the GPU unseen for less (H200).
+TRIP_NS = 100_000
+CALIBRATION_BYTES = 64 << 20
+SPIN_CYCLES = 20_000
+#: What torch and the driver take besides our buffers.
+RESERVED_BYTES = 8 << 30
+
+
+class CudaDevice:
+    """One GPU of this machine, owned by the judge's context."""
+
+    clock = Clock.WORKER
+    tick_ns = 32.0  # smallest difference between two event times (H200, driver 580)
+    warm_up = (10, 60)
+    floor_slack = 0.98
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self.name = f"cuda:{index}"
+        self._gpu = nvml.Gpu.open(index)
+        self._others = self._gpu.other_processes()  # before we have a context of our own
+        torch.cuda.set_device(index)
+        self._properties = torch.cuda.get_device_properties(index)
+        self._bodies = Bodies(index)
+        size = FLUSH_L2_MULTIPLE * self._properties.L2_cache_size
+        self._dirty = torch.empty(size, dtype=torch.uint8, device=self.name)
+        self._clean = torch.zeros(size, dtype=torch.uint8, device=self.name)
+        self._hold = torch.zeros(32, dtype=torch.int32, device=self.name)
+        self._side = torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
+        self._events = events(5)
+        self._flag = 0
+        self._gate_ns = GATE_NS
+        self._calibration: Calibration | None = None
+        self._slot_bytes = 0  # of the last exchange
+        self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
+
+    # -- what this device is ---------------------------------------------------------------------
+
+    def describe(self) -> DeviceInfo:
+        p = self._properties
+        facts = (
+            ("capability", f"{p.major}.{p.minor}"),
+            ("memory_bytes", str(p.total_memory)),
+            ("l2_bytes", str(p.L2_cache_size)),
+            ("multiprocessors", str(p.multi_processor_count)),
+            ("read_bandwidth_bytes_per_s", f"{self._floor.bandwidth():.0f}"),
+            *self._gpu.facts(),
+        )
+        return DeviceInfo("cuda", p.name, facts)
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        found = [*machine.versions(), ("cuda", str(torch.version.cuda))]
+        if self._calibration is not None:
+            c = self._calibration
+            found += [
+                ("event_pair_ns", f"{c.empty_pair_ns:.0f}"),
+                ("empty_kernel_ns", f"{c.empty_kernel_ns:.0f}"),
+                ("bracket_overhead_compute_ns", f"{c.compute.median_ns:.0f}"),
+                ("bracket_overhead_memory_ns", f"{c.memory.median_ns:.0f}"),
+            ]
+        return tuple(found)
+
+    def doubts(self) -> tuple[Doubt, ...]:
+        found = []
+        if self._others or self._gpu.shares():
+            found.append(Doubt.SHARED_GPU)
+        if self._gpu.throttled():
+            found.append(Doubt.THROTTLED)
+        return tuple(found)
+
+    def notes(self) -> tuple[str, ...]:
+        return (*self._others, *self._gpu.shares())
+
+    def floor_ns(self, compulsory_bytes: int) -> float | None:
+        return self._floor.floor_ns(compulsory_bytes)
+
+    # -- the window ------------------------------------------------------------------------------
+
+    def exchange(self, frame: Frame, slots: int) -> CudaExchange:
+        exchange = CudaExchange(frame, slots, self._index)
+        self._slot_bytes = sum(spec.allocation_bytes for spec in frame.inputs + frame.outputs)
+        exchange.quiet_reveal_ns = self._time_reveal(exchange, frame, slots)
+        return exchange
+
+    def _time_reveal(self, exchange: CudaExchange, frame: Frame, slots: int) -> float:
+        """How long the reveal takes undisturbed, before any worker knows of these buffers."""
+        sources = [
+            torch.empty(spec.span_bytes, dtype=torch.uint8, device=self.name)
+            for spec in frame.inputs
+        ]
+        stand_in = Prepared(frame, None, tuple(sources), (), None, None, None)
+        times = []
+        for _ in range(3):
+            self._flag += 1
+            hold = self._hold.data_ptr()
+            driver.wait_signal(torch.cuda.current_stream().cuda_stream, hold, self._flag)
+            self._events[0].record()
+            exchange.reveal([stand_in] * slots, range(slots))
+            self._events[1].record()
+            driver.write_signal(self._side.cuda_stream, hold, self._flag)
+            self._events[1].synchronize()
+            times.append(self._events[0].elapsed_time(self._events[1]) * 1e6)
+        return stats.median(times)
+
+    def window(
+        self,
+        session: Session,
+        exchange: CudaExchange,
+        inputs: Sequence[Prepared],
+        *,
+        timeout_ns: int,
+        timed: bool,
+        body: str = "",
+    ) -> Window | Failed:
+        """Gate closed, worker queued; then inputs in, L2 clean, gate open, bracket, snapshot.
+
+        The worker's whole call is queued on its stream behind a signal before its inputs exist, so
+        launch latency is not in the bracket and whatever runs ahead of the signal reads noise.
+        """
+        order = torch.randperm(len(inputs)).tolist()
+        exchange.junk()
+        torch.cuda.synchronize()
+        self._flag += 1
+        seq = session.send("call", slots=order, flag=self._flag, body=body)
+        queued = session.peek("queued", seq, self._gate_ns)
+        if isinstance(queued, Failed):
+            self._release(exchange)
+            return queued
+        synchronises = queued is None
+        if synchronises:
+            self._gate_ns = SYNCHRONOUS_GATE_NS
+        taken = self._enqueue(exchange, inputs, order)
+        reply = session.finish(seq, timeout_ns, queued=not synchronises)
+        if isinstance(reply, Failed):
+            if not session.usable:
+                session.close()  # first, so that nothing of it runs when our stream goes on
+            self._release(exchange)
+            return reply
+        self._events[4].synchronize()
+        settled = session.order("idle", timeout_ns=timeout_ns)
+        if isinstance(settled, Failed):
+            return settled
+        where: list[tuple[str, int]] | None = []
+        if not body:
+            where = parse_where(reply["where"], inputs[0].frame)
+        if where is None:
+            return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
+        elapsed = [a.elapsed_time(b) * 1e6 for a, b in pairwise(self._events)]
+        facts = [*reply["facts"], *(("synchronises",) if synchronises else ())]
+        return Window(
+            elapsed_ns=round(elapsed[3]),
+            claimed_ns=reply["claimed_ns"],
+            host_ns=reply["host_ns"],
+            answers=exchange.answers(taken, where, inputs, order),
+            tripped=timed and self._tripped(exchange, elapsed[0], elapsed[1] + elapsed[2]),
+            late=not exchange.unchanged_since(taken),
+            facts=tuple(facts),
+            flush_ns=round(elapsed[1]),
+        )
+
+    def _enqueue(
+        self, exchange: CudaExchange, inputs: Sequence[Prepared], order: Sequence[int]
+    ) -> list[list[torch.Tensor]]:
+        """Queue the judge's whole sequence behind a word of its own, then let it run unbroken."""
+        stream = torch.cuda.current_stream().cuda_stream
+        hold = self._hold.data_ptr()
+        driver.reset_persisting_l2()
+        driver.wait_signal(stream, hold, self._flag)
+        self._events[0].record()
+        exchange.reveal(inputs, order)
+        self._events[1].record()
+        self._flush()
+        self._events[2].record()
+        self._events[3].record()
+        driver.write_signal(stream, exchange.go, self._flag)
+        driver.wait_signal(stream, exchange.done, self._flag)
+        self._events[4].record()
+        taken = exchange.snapshot()
+        driver.write_signal(self._side.cuda_stream, hold, self._flag)
+        return taken
+
+    def _flush(self) -> None:
+        self._bodies.fill(self._dirty, self._flag)
+        self._bodies.read(self._clean)
+
+    def _release(self, exchange: CudaExchange) -> None:
+        """Open every gate of this window, so that no stream waits for a worker that is gone."""
+        side = self._side.cuda_stream
+        for address in (exchange.go, exchange.done, self._hold.data_ptr()):
+            driver.write_signal(side, address, self._flag)
+        torch.cuda.synchronize()
+
+    def _tripped(self, exchange: CudaExchange, reveal_ns: float, flush_ns: float) -> bool:
+        """Whether somebody else's work delayed ours between the reveal and the signal."""
+        if self._calibration is None:
+            return False
+        return (
+            reveal_ns > 1.1 * exchange.quiet_reveal_ns + TRIP_NS
+            or flush_ns > 1.1 * self._calibration.flush_ns + TRIP_NS
+        )
+
+    def ordered(
+        self,
+        session: Session,
+        exchange: CudaExchange,
+        inputs: Sequence[Prepared],
+        *,
+        timeout_ns: int,
+    ) -> Window | Failed | None:
+        """The same call with its inputs in place beforehand and all the time in the world.
+
+        Right here and wrong in a window means that its work is not ordered with the current stream.
+        """
+        order = list(range(len(inputs)))
+        self._flag += 1
+        exchange.reveal(inputs, order)
+        stream = torch.cuda.current_stream().cuda_stream
+        driver.write_signal(stream, exchange.go, self._flag)
+        torch.cuda.synchronize()
+        seq = session.send("call", slots=order, flag=self._flag, body="")
+        reply = session.finish(seq, timeout_ns, queued=False)
+        if isinstance(reply, Failed):
+            return reply
+        settled = session.order("idle", timeout_ns=timeout_ns)
+        where = parse_where(reply["where"], inputs[0].frame)
+        if isinstance(settled, Failed) or where is None:
+            return None
+        taken = exchange.snapshot()
+        answers = exchange.answers(taken, where, inputs, order)
+        return Window(0, 0, 0, answers, tripped=False, late=False)
+
+    # -- the clock -------------------------------------------------------------------------------
+
+    def calibrate(self, session: Session) -> None:
+        """Run bodies of known length in the worker; the submission is not there yet."""
+        self._gate_ns = GATE_NS
+        self._calibration = None
+        spec = TensorSpec("uint8", (CALIBRATION_BYTES,), (1,), CALIBRATION_BYTES)
+        answer = TensorSpec("uint8", (16,), (1,), 16)
+        frame = Frame({"tuple": [{"tensor": 0}]}, (spec,), {"tensor": 0}, (answer,), ())
+        source = torch.randint(0, 255, (CALIBRATION_BYTES,), dtype=torch.uint8, device=self.name)
+        prepared = Prepared(frame, None, (source,), (), None, None, None)
+        exchange = self.exchange(frame, 1)
+        try:
+            reply = session.order(
+                "map",
+                timeout_ns=GATE_NS * 100,
+                descriptors=exchange.descriptors(),
+                sizes=exchange.sizes(),
+                **frame.to_order(1),
+            )
+            if isinstance(reply, Failed):
+                raise DeviceError(f"{self.name}: memory cannot be shared: {reply.message}")
+            bodies = {
+                name: self._known(session, exchange, prepared, name)
+                for name in ("null", "spin:0", f"spin:{SPIN_CYCLES}", f"read:{CALIBRATION_BYTES}")
+            }
+        finally:
+            exchange.close()
+        pair, empty, spin, read = bodies.values()
+        pair_ns = stats.median([float(w.claimed_ns) for w in pair])
+        self._calibration = Calibration(
+            compute=_overhead(spin),
+            memory=_overhead(read),
+            empty_pair_ns=pair_ns,
+            empty_kernel_ns=stats.median([float(w.claimed_ns) for w in empty]) - pair_ns,
+            flush_ns=stats.median([float(w.flush_ns) for w in (*pair, *empty, *spin, *read)]),
+        )
+
+    def _known(
+        self, session: Session, exchange: CudaExchange, prepared: Prepared, body: str
+    ) -> list[Window]:
+        """Windows of one known body, the first few left out."""
+        windows = []
+        for _ in range(clocks.WINDOWS + 4):
+            window = self.window(
+                session, exchange, [prepared], timeout_ns=10**10, timed=False, body=body
+            )
+            if isinstance(window, Failed):
+                raise DeviceError(f"{self.name}: calibration failed: {window.message}")
+            windows.append(window)
+        return windows[4:]
+
+    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
+        if self._calibration is None or not singles:
+            return 1, 0
+        call_ns = stats.median([float(w.claimed_ns) for w in singles])
+        free, _ = torch.cuda.mem_get_info(self._index)
+        # Each call's inputs lie in the exchange and in private memory, beside temporaries.
+        room = (free - RESERVED_BYTES) // 3
+        calls = clocks.calls_for(self._calibration, call_ns, self._slot_bytes, room)
+        return calls, clocks.MERGED_WINDOWS if calls > 1 else 0
+
+    def audit(
+        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
+    ) -> Audited | Failed:
+        assert self._calibration is not None
+        found = clocks.audit(self._calibration, process, singles, merged, calls)
+        if isinstance(found, Failed):
+            return found
+        now = self._gpu.clocks()
+        blocks = tuple(replace(block, after=now) for block in found.blocks)
+        return replace(found, blocks=blocks)
+
+
+def _overhead(windows: Sequence[Window]) -> clocks.Overhead:
+    return clocks.overhead([w.elapsed_ns for w in windows], [w.claimed_ns for w in windows])
+
+
+def device_nodes(index: int) -> tuple[Path, ...]:
+    """The driver's files and those of one GPU, as far as they exist."""
+    minor = nvml.Gpu.open(index).minor()
+    names = ("nvidiactl", f"nvidia{minor}", "nvidia-uvm", "nvidia-uvm-tools")
+    return tuple(path for path in (Path("/dev") / name for name in names) if path.exists())

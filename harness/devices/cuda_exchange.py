@@ -1,0 +1,164 @@
+"""Judge's half of the CUDA exchange: allocations that are exported, and what is done to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from harness.devices import driver
+from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
+from harness.window import Answer, Frame, Prepared
+
+SIGNAL_BYTES = 4096
+
+
+class DeviceBuffer:
+    """One tensor's allocation on the GPU: guard band, payload, guard band."""
+
+    def __init__(self, spec: TensorSpec, band: torch.Tensor, device: int) -> None:
+        self.spec = spec
+        self.mapping, self.descriptor = driver.create_shared(spec.allocation_bytes, device)
+        flat = self.mapping.bytes()
+        self.payload = flat[GUARD_BYTES : GUARD_BYTES + spec.span_bytes]
+        # Two equal bands: before the payload, and as much right behind it.
+        end = GUARD_BYTES + spec.span_bytes
+        self.bands = (flat[:GUARD_BYTES], flat[end : end + GUARD_BYTES])
+        for part in self.bands:
+            part.copy_(band)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self.mapping.unmap()
+
+
+class CudaExchange:
+    """`slots` sets of buffers of one shape, and a page of signals in an allocation of its own."""
+
+    def __init__(self, frame: Frame, slots: int, device: int) -> None:
+        self.slots = slots
+        self.quiet_reveal_ns = 0.0  # set by the device that owns this exchange
+        self._frame = frame
+        self._signals, self._signal_descriptor = driver.create_shared(SIGNAL_BYTES, device)
+        self._signals.bytes().zero_()
+        cuda = torch.device(f"cuda:{device}")
+        self._band = torch.frombuffer(bytearray(os.urandom(GUARD_BYTES)), dtype=torch.uint8).to(
+            cuda
+        )
+        self._slots = [
+            [DeviceBuffer(spec, self._band, device) for spec in frame.inputs + frame.outputs]
+            for _ in range(slots)
+        ]
+        self._bands = torch.stack([self._band] * (2 * len(self._slots[0])))
+        self._stage = [
+            [torch.empty_like(slot[i].payload) for i in self._answerable()] for slot in self._slots
+        ]
+        torch.cuda.synchronize()
+
+    @property
+    def go(self) -> int:
+        """Device address of the word that lets the worker begin."""
+        return self._signals.address
+
+    @property
+    def done(self) -> int:
+        """Device address of the word that the worker's stream sets at its end."""
+        return self._signals.address + 64
+
+    def descriptors(self) -> list[int]:
+        buffers = [buffer.descriptor for slot in self._slots for buffer in slot]
+        return [self._signal_descriptor, *buffers]
+
+    def sizes(self) -> list[int]:
+        """Bytes of each exported allocation, in the order of `descriptors`."""
+        buffers = [buffer.mapping.size for slot in self._slots for buffer in slot]
+        return [self._signals.size, *buffers]
+
+    def junk(self) -> None:
+        """Overwrite every input, so that whoever looks before the reveal sees noise."""
+        for slot in self._slots:
+            for buffer in slot:
+                whole = buffer.payload.numel() // 8 * 8
+                buffer.payload[:whole].view(torch.int64).random_()
+                buffer.payload[whole:].fill_(0xA5)
+
+    def reveal(self, inputs: Sequence[Prepared], order: Sequence[int]) -> None:
+        """Copy the private inputs in, and bury every place an answer may come from.
+
+        What a submission may write is never copied in: the reference may have answered there.
+        """
+        for prepared, index in zip(inputs, order, strict=True):
+            slot = self._slots[index]
+            for i, tensor in enumerate(prepared.tensors):
+                if i not in self._frame.writable:
+                    slot[i].payload.copy_(raw_bytes(tensor))
+            for i in self._answerable():
+                # 0xFFFF reads as NaN in every float; the low bits change from call to call.
+                slot[i].payload.fill_(0xFF)
+
+    def snapshot(self) -> list[list[torch.Tensor]]:
+        """Copy every place an answer may be, of every slot, into private memory."""
+        for slot, stage in zip(self._slots, self._stage, strict=True):
+            for i, copy in zip(self._answerable(), stage, strict=True):
+                copy.copy_(slot[i].payload)
+        return [[copy.clone() for copy in stage] for stage in self._stage]
+
+    def unchanged_since(self, taken: Sequence[Sequence[torch.Tensor]]) -> bool:
+        """Whether the answers still are what the snapshot holds."""
+        same = [
+            torch.all(slot[i].payload == copy)
+            for slot, copies in zip(self._slots, taken, strict=True)
+            for i, copy in zip(self._answerable(), copies, strict=True)
+        ]
+        return bool(torch.stack(same).all().item())
+
+    def answers(
+        self,
+        taken: Sequence[Sequence[torch.Tensor]],
+        where: Sequence[tuple[str, int]],
+        inputs: Sequence[Prepared],
+        order: Sequence[int],
+    ) -> tuple[Answer, ...]:
+        """The outputs of each call and the state of the buffers around them, one device sync."""
+        places = self._answerable()
+        base = {"input": 0, "output": len(self._frame.inputs)}
+        states: list[torch.Tensor] = []
+        outputs: list[tuple[torch.Tensor, ...]] = []
+        for prepared, index in zip(inputs, order, strict=True):
+            found = []
+            for kind, number in where:
+                i = base[kind] + number
+                copy = taken[index][places.index(i)]
+                found.append(view_as(copy, self._slots[index][i].spec))
+            outputs.append(tuple(found))
+            states.append(self._state(index, prepared))
+        flags = torch.stack(states).tolist()
+        return tuple(
+            Answer(out, tuple(i for i, bad in enumerate(row[1:]) if bad), not row[0])
+            for out, row in zip(outputs, flags, strict=True)
+        )
+
+    def _state(self, index: int, prepared: Prepared) -> torch.Tensor:
+        """bool [1 + inputs]: guard bands touched, then for each input whether it was changed."""
+        slot = self._slots[index]
+        bands = torch.stack([band for buffer in slot for band in buffer.bands])
+        never = torch.zeros((), dtype=torch.bool, device=bands.device)
+        changed = [
+            never if i in self._frame.writable else (slot[i].payload != raw_bytes(tensor)).any()
+            for i, tensor in enumerate(prepared.tensors)
+        ]
+        return torch.stack([(bands != self._bands).any(), *changed])
+
+    def _answerable(self) -> list[int]:
+        """Buffers that an answer may be in: writable inputs and outputs."""
+        count = len(self._frame.inputs)
+        return [*self._frame.writable, *range(count, count + len(self._frame.outputs))]
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        for slot in self._slots:
+            for buffer in slot:
+                buffer.close()
+        os.close(self._signal_descriptor)
+        self._signals.unmap()

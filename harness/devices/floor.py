@@ -1,0 +1,84 @@
+"""The physical floor: how fast this GPU reads, measured once per device and driver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+
+import torch
+
+from harness import stats
+from harness.devices.bodies import Bodies, events
+
+#: Large enough that ramp and tail of the read do not show: 4 GiB take about 1 ms on an H200.
+READ_BYTES = 4 << 30
+REPEATS = 15
+
+
+class Floor:
+    """Read bandwidth of one GPU, measured when it is first asked for and kept in a file."""
+
+    def __init__(self, bodies: Bodies, device: int, driver_version: str) -> None:
+        self._bodies = bodies
+        name = torch.cuda.get_device_name(device)
+        self._device = device
+        self._key = f"{name} / {driver_version}"
+        self._bandwidth: float | None = None
+
+    def bandwidth(self) -> float:
+        """Bytes per second of a long read, the best of several: a floor must not be too slow."""
+        if self._bandwidth is None:
+            known = _load()
+            if self._key not in known:
+                known[self._key] = self._measure()
+                _save(known)
+            self._bandwidth = known[self._key]
+        return self._bandwidth
+
+    def floor_ns(self, compulsory_bytes: int) -> float:
+        return compulsory_bytes / self.bandwidth() * 1e9
+
+    def _measure(self) -> float:
+        free, _ = torch.cuda.mem_get_info(self._device)
+        size = min(READ_BYTES, free // 2) // 16 * 16
+        memory = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{self._device}")
+        times = []
+        for _ in range(REPEATS):
+            begin, end = events(2)
+            begin.record()
+            self._bodies.read(memory)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) / 1e3)
+        return size / stats.percentile(times, 0.1)
+
+
+def _path() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kernel-harness" / "bandwidth.json"
+
+
+def _load() -> dict[str, float]:
+    """What was measured before; a file that cannot be read is measured again."""
+    try:
+        data = json.loads(_path().read_text(encoding="utf-8"))
+        return {
+            str(key): float(value)
+            for key, value in data.items()
+            if math.isfinite(value) and value > 0
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _save(known: dict[str, float]) -> None:
+    """Keep it for the next run; a home that cannot be written costs 30 ms a run."""
+    with contextlib.suppress(OSError):
+        path = _path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        fresh.replace(path)
