@@ -45,10 +45,12 @@ def command(
         args.append("--unshare-user")
     args += ["--proc", "/proc", "--dev", "/dev"]
     args += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
+    made = {Path("/"), Path("/tmp"), Path("/dev"), Path("/proc")}
     for device in devices:
+        args += _parents(device, made)
         args += ["--dev-bind", str(device), str(device)]
     args += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
-    args += _mounts(readable=readable, hidden=hidden, scratch=scratch)
+    args += _mounts(made, readable=readable, hidden=hidden, scratch=scratch)
     if devices:
         args += ["--ro-bind", "/sys", "/sys"]  # cuInit returns 304 without it
     # Otherwise a user that owns the root could fill it: it is memory without a limit.
@@ -56,10 +58,21 @@ def command(
     return args
 
 
-def _mounts(*, readable: Sequence[Path], hidden: Sequence[Path], scratch: Path) -> list[str]:
+def _parents(path: Path, made: set[Path]) -> list[str]:
+    """The folders above `path` that are not there yet; bubblewrap's own are for root only."""
+    args: list[str] = []
+    for parent in reversed(path.parents):
+        if parent not in made:
+            args += ["--perms", "0755", "--dir", str(parent)]
+            made.add(parent)
+    return args
+
+
+def _mounts(
+    made: set[Path], *, readable: Sequence[Path], hidden: Sequence[Path], scratch: Path
+) -> list[str]:
     """Outer paths first, so that a folder inside a hidden or a read-only one comes on top."""
     args: list[str] = []
-    made = {Path("/"), Path("/tmp"), Path("/dev"), Path("/proc")}
     kinds = dict.fromkeys(readable, "read")
     kinds |= dict.fromkeys(_masks(readable, hidden), "hide")
     kinds[scratch] = "write"
@@ -67,10 +80,7 @@ def _mounts(*, readable: Sequence[Path], hidden: Sequence[Path], scratch: Path) 
         above = next((kinds[parent] for parent in path.parents if parent in kinds), None)
         if kind == above:
             continue
-        for parent in reversed(path.parents):
-            if parent not in made:  # bubblewrap would make it for its owner only
-                args += ["--perms", "0755", "--dir", str(parent)]
-                made.add(parent)
+        args += _parents(path, made)
         if kind == "write":
             args += ["--bind", str(path), str(path)]
         elif kind == "hide":

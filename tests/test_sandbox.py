@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -335,6 +337,35 @@ def test_hidden_folders_are_invisible_inside_readable_ones(
     first, second, third, fourth = confined.log().split()
     assert (first, third) == ("open", "closed/inner")
     assert {second, fourth} <= {"FileNotFoundError", "PermissionError"}
+
+
+def test_a_given_device_is_reached_and_another_is_not(scratch: Path, isolated: Isolation) -> None:
+    # Opened for writing, which a node without its device would refuse.
+    code = (
+        "import os, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: os.close(os.open(path, os.O_RDWR)); print('open')\n"
+        "    except OSError as error: print(type(error).__name__)\n"
+        "print(os.path.exists('/sys/devices/system'), open('/proc/self/comm', 'w').write('x'))\n"
+    )
+    folder = Path(f"/dev/harness-test-{os.getpid()}")
+    given, kept = folder / "given", folder / "kept"
+    try:
+        folder.mkdir(mode=0o755)
+        for node in (given, kept):
+            os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            node.chmod(0o666)
+        plan = replace(make_plan(scratch, code, str(given), str(kept)), devices=(given,))
+        with running(plan, isolated) as (confined, _):
+            wait_for_end(confined)
+    except PermissionError as error:
+        pytest.skip(f"needs root that may make device nodes, stand-ins for a GPU's: {error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    first, second, *rest = confined.log().split()
+    assert first == "open", confined.log()
+    assert second in {"FileNotFoundError", "PermissionError"}
+    assert rest == ["True", "1"]
 
 
 def test_inside_the_system_cannot_be_filled(scratch: Path) -> None:
