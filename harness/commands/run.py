@@ -1,0 +1,170 @@
+"""`harness run`: check, time and store submissions, and show their rank."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import pool
+from harness.commands import options
+from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Standing, Submission, Task, Verdict
+from harness.render.progress import live_progress
+from harness.sources import read_submission
+from harness.task import find_root, load, parse_shape
+
+
+@click.command("run")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    default=Mode.RANKED.value,
+    show_default=True,
+    help="test checks, benchmark times, ranked does both and counts.",
+)
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
+    help="Use this shape instead of the mode's own (repeatable; never ranked).",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Replaces the public seeds.")
+@click.option("--processes", type=click.IntRange(1, 100), help="Fresh worker processes to time in.")
+@click.option("--budget", type=click.FloatRange(0.1, 86400), metavar="S", help="Seconds to sample.")
+@click.option("--timeout", type=click.FloatRange(1, 86400), metavar="S", help="Seconds for a run.")
+@click.option(
+    "--isolation",
+    type=click.Choice([policy.value for policy in IsolationPolicy]),
+    default=IsolationPolicy.AUTO.value,
+    show_default=True,
+    help="require refuses to run below `sandbox`; off is two plain processes.",
+)
+@click.option("--author", metavar="NAME", help="Author, instead of the file's `#!HARNESS author`.")
+@click.option("--no-store", is_flag=True, help="Do not keep the runs.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.json_option
+@options.db_option
+@options.problem_option
+def command(files: Sequence[Path], **chosen: Any) -> int:
+    """Check FILES against the reference, time them, store the runs and show their rank.
+
+    Exit code: 0 all passed, 1 some verdict is not `passed`, 2 usage, 3 the harness failed.
+    """
+    root = find_root(chosen["problem"], Path.cwd(), files[0])
+    task = load(root)
+    shapes = tuple(parse_shape(text, task) for text in chosen["shapes"])
+    # Every file is read before the first is judged: a typing error costs no half hour.
+    submissions = [read_submission(path, chosen["author"]) for path in _distinct(files)]
+    url = options.store_url(chosen["db"], root)
+    if not chosen["no_store"]:
+        _refuse_unwritable(url)
+    runs: list[Run] = []
+    for number, submission in enumerate(submissions, start=1):
+        job = _job(root, submission, shapes, chosen)
+        count = f" ({number}/{len(submissions)})" if len(submissions) > 1 else ""
+        run = _judge(job, submission.name + count, quiet=chosen["quiet"])
+        runs.append(run)
+        if not chosen["no_store"]:
+            # At once: what a later submission or a Ctrl-C breaks does not lose this one.
+            _store(url, run)
+        if not chosen["as_json"]:
+            _show(run, task, url, stored=not chosen["no_store"])
+    if chosen["as_json"]:
+        _print_json(runs, task, url, stored=not chosen["no_store"])
+    return 0 if all(run.verdict is Verdict.PASSED for run in runs) else 1
+
+
+def _distinct(files: Sequence[Path]) -> list[Path]:
+    return list(dict.fromkeys(files))
+
+
+def _job(
+    root: Path, submission: Submission, shapes: tuple[Shape, ...], chosen: dict[str, Any]
+) -> Job:
+    return Job(
+        task_root=str(root),
+        submission=submission,
+        device=chosen["device"],
+        mode=Mode(chosen["mode"]),
+        shapes=shapes,
+        seed=chosen["seed"],
+        processes=chosen["processes"],
+        budget_ns=_ns(chosen["budget"]),
+        timeout_ns=_ns(chosen["timeout"]),
+        isolation=IsolationPolicy(chosen["isolation"]),
+    )
+
+
+def _ns(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _judge(job: Job, label: str, *, quiet: bool) -> Run:
+    with _interruptible(), live_progress(sys.stderr, os.environ, label, quiet=quiet) as report:
+        return pool.run_job(job, report)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: the judge and its worker go first."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _refuse_unwritable(url: str) -> None:
+    """Open the store for writing before any work is done that could not be kept."""
+    from harness.store import open_store
+
+    with open_store(url, create=True):
+        pass
+
+
+def _store(url: str, run: Run) -> None:
+    from harness.store import open_store
+
+    with open_store(url, create=True) as store:
+        store.add(run)
+
+
+def _standing(run: Run, task: Task, url: str) -> tuple[Standing | None, int | None]:
+    """The run's place on its board, and how many there are."""
+    from harness.leaderboard import boards
+    from harness.store import open_store
+
+    with open_store(url, create=False) as store:
+        found = boards(store.latest_eligible(task=run.task, device=run.device.name), task=task)
+    for board in found:
+        for standing in board.standings:
+            if standing.run == run.id:
+                return standing, len(board.standings)
+    return None, None
+
+
+def _show(run: Run, task: Task, url: str, *, stored: bool) -> None:
+    from harness.render.terminal import run_view
+
+    standing, of = _standing(run, task, url) if stored else (None, None)
+    console = options.console()
+    console.print(run_view(run, signs=options.signs(console), standing=standing, of=of))
+
+
+def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:
+    from harness.render import export
+
+    places = {run.id: _standing(run, task, url)[0] for run in runs} if stored else {}
+    ranks = {run: place.rank for run, place in places.items() if place is not None}
+    options.say(export.dumps(export.run_document(runs, ranks)) + "\n")
