@@ -46,7 +46,7 @@ class Spec:
     open_files: int
     processes: int
     filtered: bool  # seccomp
-    namespaces: bool  # own network and pid namespaces around it
+    namespaces: bool  # own network, ipc and pid namespaces around it
     supervise: bool  # stay behind as the worker's parent: without a pid namespace
     landlock: bool = False
     read: tuple[str, ...] = ()
@@ -159,7 +159,9 @@ def _confine(spec: Spec) -> None:
     _drop_capabilities()
     if spec.supervise:  # after the change of user, which would clear it
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _limit(resource.RLIMIT_CORE, 0)
+    # One byte, not none: with none the kernel still feeds a core handler such as apport (core(5)),
+    # which reads the memory of a large process before it can be reaped.
+    _limit(resource.RLIMIT_CORE, 1)
     _limit(resource.RLIMIT_FSIZE, spec.file_bytes)
     _limit(resource.RLIMIT_NOFILE, spec.open_files)
     _limit(resource.RLIMIT_NPROC, spec.processes)
@@ -173,8 +175,7 @@ def _confine(spec: Spec) -> None:
         seccomp.install(
             seccomp.program(
                 machine=os.uname().machine,
-                network_namespace=spec.namespaces,
-                connections=spec.namespaces,
+                namespaces=spec.namespaces,
                 guard_pid=os.getpid() if spec.guard_signals else None,
             )
         )

@@ -187,7 +187,10 @@ def start(plan: Plan, level: Isolation) -> Confined:
         sandboxed=level is Isolation.SANDBOX,
         needs=(*plan.readable, package_directory(), plan.scratch.parent),
     )
-    scratch.prepare(plan.scratch, who.uid)
+    try:
+        scratch.prepare(plan.scratch, who.uid)
+    except OSError as error:
+        raise SandboxError(f"{plan.scratch} cannot be a worker's folder: {error}") from error
     status_read, status_write = os.pipe()
     log_read, log_write = os.pipe()
     try:

@@ -15,17 +15,22 @@ MAX_FILES = 200_000  # a torch extension's build makes about a hundred
 def prepare(scratch: Path, uid: int | None) -> None:
     """Make the folders that a worker's variables name, its own; existing ones stay as they are.
 
-    An earlier worker of the same submission may have put a link in their place: nothing below
-    the scratch folder itself is ever followed or given away.
+    An earlier worker of the same submission may have put a link in the place of any of them, and,
+    without a sandbox, of the scratch folder itself: none is followed or given away.  Raises
+    OSError when `scratch` is not a folder.
     """
-    if uid is not None:
-        os.chown(scratch, uid, uid)
-    os.chmod(scratch, 0o700)
-    for name in ("home", "tmp", "cache"):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(scratch / name, 0o700)
-            if uid is not None:
-                os.chown(scratch / name, uid, uid, follow_symlinks=False)
+    folder = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if uid is not None:
+            os.fchown(folder, uid, uid)
+        os.fchmod(folder, 0o700)
+        for name in ("home", "tmp", "cache"):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                if uid is not None:
+                    os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(folder)
 
 
 def usage(folder: Path) -> tuple[int, int]:

@@ -82,6 +82,14 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "adjtimex": (159, 171),
 }
 
+#: Host-wide objects with names or keys: denied where there is no ipc namespace.
+INTERPROCESS: dict[str, tuple[int, int]] = {
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+}
+
 #: Calls whose arguments decide, same columns.
 JUDGED: dict[str, tuple[int, int]] = {
     "clone": (56, 220),
@@ -135,14 +143,13 @@ class _Assembler:
         return out
 
 
-def program(
-    *, machine: str, network_namespace: bool, connections: bool = True, guard_pid: int | None = None
-) -> bytes:
+def program(*, machine: str, namespaces: bool, guard_pid: int | None = None) -> bytes:
     """The filter for `machine` ("x86_64" or "aarch64") as an array of struct sock_filter.
 
-    Without a network namespace only local sockets can be made, and without `connections` none of
-    them can reach a listener of the host's.  `guard_pid`, the worker's own process, confines
-    signals to it and its group, where neither a pid namespace, another user nor Landlock does.
+    Without `namespaces` of network and ipc, only local sockets can be made, none of them reaches
+    a listener of the host's, and shared objects of the host are out of reach.  `guard_pid`, the
+    worker's own process, confines signals to it and its group: where neither a pid namespace,
+    another user nor Landlock does.
     Raises KeyError for another machine.
     """
     column, arch = {"x86_64": (0, _X86_64), "aarch64": (1, _AARCH64)}[machine]
@@ -156,8 +163,10 @@ def program(
     code.emit(_JUMP_EQUAL, numbers["clone3"], yes="absent")  # glibc then uses clone
     for name in ("clone", "socket"):
         code.emit(_JUMP_EQUAL, numbers[name], yes=name)
-    if not connections:
+    if not namespaces:
         code.emit(_JUMP_EQUAL, numbers["connect"], yes="deny")
+        for shared in INTERPROCESS.values():
+            code.emit(_JUMP_EQUAL, shared[column], yes="deny")
     if guard_pid is not None:
         code.emit(_JUMP_EQUAL, numbers["tkill"], yes="deny")
         code.emit(_JUMP_EQUAL, numbers["fcntl"], yes="fcntl")
@@ -168,7 +177,7 @@ def program(
         if number is not None:
             code.emit(_JUMP_EQUAL, number, yes="deny")
     code.emit(_RETURN, _ALLOW)
-    _judged(code, network_namespace=network_namespace, guard_pid=guard_pid)
+    _judged(code, namespaces=namespaces, guard_pid=guard_pid)
     for label, result in (
         ("allow", _ALLOW),
         ("deny", _ERRNO | _EPERM),
@@ -180,14 +189,14 @@ def program(
     return code.assemble()
 
 
-def _judged(code: _Assembler, *, network_namespace: bool, guard_pid: int | None) -> None:
+def _judged(code: _Assembler, *, namespaces: bool, guard_pid: int | None) -> None:
     """The sections of the calls whose arguments decide."""
     code.label("clone")  # clone3 passes its flags in memory, which no filter can read: ENOSYS
     code.load_argument(0)
     code.emit(_JUMP_SET, _CLONE_NEW, yes="deny", no="allow")
     code.label("socket")
     code.load_argument(0)
-    if network_namespace:
+    if namespaces:
         for family in (_AF_UNIX, _AF_INET, _AF_INET6):
             code.emit(_JUMP_EQUAL, family, yes="allow")
         code.emit(_JUMP_EQUAL, _AF_NETLINK, yes="allow", no="deny")

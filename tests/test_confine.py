@@ -66,7 +66,7 @@ def test_system_call_numbers_are_the_headers(machine: str) -> None:
     text = HEADERS[machine].read_text()
     known = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text))
     index = list(HEADERS).index(machine)
-    for name, numbers in {**seccomp.DENIED, **seccomp.JUDGED}.items():
+    for name, numbers in {**seccomp.DENIED, **seccomp.JUDGED, **seccomp.INTERPROCESS}.items():
         if name in known:  # a header may be older than a call
             assert numbers[index] == int(known[name]), name
         else:
@@ -79,14 +79,14 @@ def test_a_denied_call_is_refused(name: str) -> None:
     if number is None:
         pytest.skip(f"this machine has no {name}")
     # Arguments that make an allowed call fail otherwise: EBADF, EFAULT or EINVAL, never EPERM.
-    code = f"install(network_namespace=True); print(call({number}, -1, -1, -1, -1, -1))"
+    code = f"install(namespaces=True); print(call({number}, -1, -1, -1, -1, -1))"
     assert inside(code) == 1
 
 
 def test_an_open_call_is_not_refused() -> None:
     column()
     code = (
-        "install(network_namespace=True)\n"
+        "install(namespaces=True)\n"
         "file = os.memfd_create('x'); os.ftruncate(file, 4096)\n"
         "print(json.dumps([os.listdir('/proc/self/task') != [], os.sched_setaffinity(0,\n"
         "    os.sched_getaffinity(0)), os.getpriority(0, 0)]))\n"
@@ -97,7 +97,7 @@ def test_an_open_call_is_not_refused() -> None:
 def test_new_namespaces_cannot_be_cloned_and_children_can() -> None:
     clone, clone3 = (seccomp.JUDGED[name][column()] for name in ("clone", "clone3"))
     code = (
-        "install(network_namespace=True)\n"
+        "install(namespaces=True)\n"
         f"new = [call({clone}, flag | 17, 0, 0, 0, 0) for flag in\n"
         "    (0x10000000, 0x20000000, 0x40000000, 0x20000, 0x2000000, 0x4000000, 0x8000000)]\n"
         "done = []\n"
@@ -111,33 +111,41 @@ def test_new_namespaces_cannot_be_cloned_and_children_can() -> None:
 FAMILIES = "[error(socket.socket, f, socket.SOCK_STREAM) for f in (1, 2, 10, 16, 17, 38, 40)]"
 
 
-def test_without_a_network_namespace_only_local_sockets_can_be_made() -> None:
+def test_without_a_namespaces_only_local_sockets_can_be_made() -> None:
     column()
-    code = f"install(network_namespace=False); print(json.dumps({FAMILIES}))"
+    code = f"install(namespaces=False); print(json.dumps({FAMILIES}))"
     assert inside(code) == [0, 1, 1, 1, 1, 1, 1]
 
 
-def test_in_a_network_namespace_exotic_families_stay_closed() -> None:
+def test_in_a_namespaces_exotic_families_stay_closed() -> None:
     column()
     code = (
-        "install(network_namespace=True)\n"
+        "install(namespaces=True)\n"
         "print(json.dumps([error(socket.socket, f, t) for f, t in\n"
         "    ((1, 1), (2, 1), (2, 2), (10, 1), (16, 3), (17, 3), (38, 5), (40, 1))]))\n"
     )
     assert inside(code) == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
-def test_without_connections_no_listener_is_reached_and_pairs_still_work() -> None:
+def test_without_namespaces_no_listener_is_reached_and_pairs_still_work() -> None:
     column()
     code = (
         "address = '\\0probe-' + str(os.getpid())\n"
         "listener = socket.socket(1); listener.bind(address); listener.listen()\n"
-        "install(network_namespace=False, connections=False)\n"
+        "install(namespaces=False)\n"
         "one, two = socket.socketpair(); one.send(b'x')\n"
         "print(json.dumps([error(socket.socket(1).connect, address),\n"
         "    error(socket.socket, 1, socket.SOCK_DGRAM), two.recv(1).decode()]))\n"
     )
     assert inside(code) == [1, 1, "x"]
+
+
+@pytest.mark.parametrize("name", list(seccomp.INTERPROCESS))
+def test_shared_objects_are_refused_only_without_their_namespace(name: str) -> None:
+    number = seccomp.INTERPROCESS[name][column()]
+    code = f"print(call({number}, -1, -1, -1, -1))"
+    assert inside("install(namespaces=False); " + code) == 1
+    assert inside("install(namespaces=True); " + code) != 1
 
 
 def test_the_signal_guard_leaves_a_worker_its_own_signals() -> None:
@@ -151,7 +159,7 @@ def test_the_signal_guard_leaves_a_worker_its_own_signals() -> None:
         "got = []\n"
         "signal.signal(signal.SIGUSR1, lambda *a: got.append(1))\n"
         "before = error(os.kill, child.pid, 0)\n"
-        "install(network_namespace=True, guard_pid=os.getpid())\n"
+        "install(namespaces=True, guard_pid=os.getpid())\n"
         "os.kill(os.getpid(), signal.SIGUSR1); signal.raise_signal(signal.SIGUSR1)\n"
         "os.kill(0, 0)\n"
         "print(json.dumps([before, error(os.kill, child.pid, 0), error(os.kill, -1, 0),\n"
@@ -165,13 +173,13 @@ def test_the_signal_guard_leaves_a_worker_its_own_signals() -> None:
 def test_the_other_numbering_of_calls_is_absent() -> None:
     if column() != 0:
         pytest.skip("only x86_64 has a second numbering")
-    assert inside("install(network_namespace=True); print(call(0x40000000 | 39))") == 38
+    assert inside("install(namespaces=True); print(call(0x40000000 | 39))") == 38
 
 
 @pytest.mark.parametrize("machine", list(HEADERS))
 @pytest.mark.parametrize("guard", [None, 4321])
 def test_every_jump_of_the_filter_stays_inside_it(machine: str, guard: int | None) -> None:
-    code = seccomp.program(machine=machine, network_namespace=False, guard_pid=guard)
+    code = seccomp.program(machine=machine, namespaces=False, guard_pid=guard)
     lines = [struct.unpack_from("<HBBI", code, at) for at in range(0, len(code), 8)]
     for at, (kind, yes, no, _) in enumerate(lines):
         if kind & 7 == 5:  # BPF_JMP
@@ -181,7 +189,7 @@ def test_every_jump_of_the_filter_stays_inside_it(machine: str, guard: int | Non
 
 def test_another_architecture_has_no_filter() -> None:
     with pytest.raises(KeyError):
-        seccomp.program(machine="riscv64", network_namespace=True)
+        seccomp.program(machine="riscv64", namespaces=True)
 
 
 def needs_landlock() -> None:

@@ -237,7 +237,7 @@ def test_where_namespaces_are_refused_the_next_level_is_found() -> None:
         "from harness import confine, seccomp\n"
         "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
         "confine.prctl(38, 1)\n"
-        "seccomp.install(seccomp.program(machine=os.uname().machine, network_namespace=True))\n"
+        "seccomp.install(seccomp.program(machine=os.uname().machine, namespaces=True))\n"
         "os.execv(sys.argv[1], sys.argv[1:])\n"
     )
     found = _as_user(str(SYSTEM_PYTHON), "-B", "-c", code)

@@ -127,7 +127,7 @@ def test_limits_hold(scratch: Path, level: Isolation) -> None:
     limits = Limits(file_bytes=4096, open_files=77)
     with running(make_plan(scratch, code, limits=limits), level) as (confined, _):
         assert wait_for_end(confined) == "exit code 1"
-    assert "[(0, 0), (4096, 4096), (77, 77)]" in confined.log()
+    assert "[(1, 1), (4096, 4096), (77, 77)]" in confined.log()
     assert "File too large" in confined.log()
 
 
@@ -428,6 +428,18 @@ def test_a_link_in_its_folder_is_not_followed_when_it_starts_again(
         before = victim.stat()
         run(scratch, level, "pass")
         assert (victim.stat().st_uid, victim.stat().st_mode) == (before.st_uid, before.st_mode)
+
+
+def test_a_scratch_folder_that_is_a_link_is_refused(level: Isolation) -> None:
+    with scratch_folder() as folder:
+        (folder / "victim").mkdir(mode=0o755)
+        (folder / "link").symlink_to("victim")
+        with (
+            pytest.raises(SandboxError, match="link"),
+            running(make_plan(folder / "link", ""), level),
+        ):
+            pass
+        assert (folder / "victim").stat().st_mode & 0o777 == 0o755
 
 
 def test_hardening_makes_the_judge_unreadable_and_a_subreaper() -> None:

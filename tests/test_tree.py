@@ -1,0 +1,76 @@
+"""A process tree is found, measured and ended, whatever its members are called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from harness import tree
+
+#: A child of ours with one child of its own, whose name holds what /proc separates fields by.
+CODE = (
+    "import os, signal\n"
+    "if os.fork() == 0: open('/proc/self/comm', 'w').write(') R 1 (')\n"
+    "else: os.write(1, b'up')\n"
+    "signal.pause()\n"
+)
+
+
+@pytest.fixture
+def root() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", CODE], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.read(2) == b"up"
+    until = time.monotonic() + 5
+    while tree.name(tree.descendants(process.pid)[0]) != ") R 1 (":
+        assert time.monotonic() < until
+    yield process.pid
+    tree.end(process.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+    process.stdout.close()
+    process.wait()
+
+
+def test_children_are_found_with_and_without_the_kernels_list(root: int) -> None:
+    assert root in tree.children(os.getpid())
+    assert set(tree.children(root)) == set(tree._children_by_scan(root))
+    assert len(tree.descendants(root)) == 1
+
+
+def test_a_tree_has_memory_threads_and_cpu_time(root: int) -> None:
+    usage = tree.usage(root)
+    assert usage.threads == 2
+    assert 1 << 20 < usage.memory_bytes < 1 << 28
+    exact = tree.proportional_bytes(root)
+    assert exact is not None
+    assert 0 < exact <= usage.memory_bytes
+    assert tree.cpu_ns(root) > 0
+
+
+def test_a_tree_that_is_gone_has_none_of_them() -> None:
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    assert tree.descendants(process.pid) == ()
+    assert tree.usage(process.pid) == tree.Usage(0, 0)
+    assert tree.cpu_ns(process.pid) == 0
+    assert not tree.alive(process.pid)
+    assert tree.name(process.pid) == "?"
+
+
+def test_ending_a_tree_leaves_nobody_alive(root: int) -> None:
+    (child,) = tree.descendants(root)
+    assert tree.end(root, deadline_ns=time.monotonic_ns() + 5_000_000_000) == ()
+    assert not tree.alive(root)
+    assert not tree.alive(child)
+
+
+def test_the_root_can_be_spared(root: int) -> None:
+    (child,) = tree.descendants(root)
+    deadline_ns = time.monotonic_ns() + 5_000_000_000
+    assert tree.end(root, deadline_ns=deadline_ns, keep=True) == ()
+    assert tree.alive(root)
+    assert not tree.alive(child)
