@@ -121,8 +121,7 @@ class Confined:
             return f"processes: {usage.threads} with their threads, {limits.processes} allowed"
         if used > limits.memory_bytes:
             # Forked children share most of their pages: divide before accusing.
-            exact = tree.proportional_bytes(self.pid)
-            used = used if exact is None else exact
+            used = tree.proportional_bytes(self.pid)
             if used > limits.memory_bytes:
                 return f"host memory: {used} bytes in use, {limits.memory_bytes} allowed"
         on_disk, files = scratch.usage(self._plan.scratch)

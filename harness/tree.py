@@ -108,19 +108,23 @@ class Usage:
 
 def usage(pid: int) -> Usage:
     """Memory and threads of a tree, the root's included; zero when it is gone."""
+    members = [_member_usage(member) for member in (pid, *descendants(pid))]
+    return Usage(sum(use.memory_bytes for use in members), sum(use.threads for use in members))
+
+
+def _member_usage(pid: int) -> Usage:
     memory = threads = 0
-    for member in (pid, *descendants(pid)):
-        with contextlib.suppress(OSError):
-            for line in (_PROC / str(member) / "status").read_bytes().splitlines():
-                if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
-                    memory += int(line.split()[1]) << 10
-                elif line.startswith(b"Threads:"):
-                    threads += int(line.split()[1])
+    with contextlib.suppress(OSError):
+        for line in (_PROC / str(pid) / "status").read_bytes().splitlines():
+            if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
+                memory += int(line.split()[1]) << 10
+            elif line.startswith(b"Threads:"):
+                threads = int(line.split()[1])
     return Usage(memory, threads)
 
 
-def proportional_bytes(pid: int) -> int | None:
-    """Its memory with shared pages divided among their users; None where the kernel keeps it back.
+def proportional_bytes(pid: int) -> int:
+    """Its memory with shared pages divided among their users, where the kernel tells us.
 
     Some ms a process: for a tree that seems too large, since forked children share most pages.
     """
@@ -128,10 +132,11 @@ def proportional_bytes(pid: int) -> int | None:
     for member in (pid, *descendants(pid)):
         try:
             text = (_PROC / str(member) / "smaps_rollup").read_bytes()
+        except PermissionError:  # the supervisor, which is as closed as the judge
+            total += _member_usage(member).memory_bytes
+            continue
         except (FileNotFoundError, ProcessLookupError):
             continue
-        except PermissionError:
-            return None
         for line in text.splitlines():
             if line.startswith((b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")):
                 total += int(line.split()[1]) << 10
