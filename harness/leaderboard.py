@@ -36,6 +36,9 @@ SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
 #: (author, submission): one of them has one standing on a board, whatever the file's text was.
 _Entrant: TypeAlias = tuple[str, str]
 
+#: Log of a score and half of its interval's width on that scale.
+_Mark: TypeAlias = tuple[float, float]
+
 
 def is_time(value: float | None) -> bool:
     """Whether a number can be the time of something, in nanoseconds."""
@@ -172,6 +175,8 @@ def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
             reason = "another version of the task"
         elif reason is None and entrant in standing:
             reason = f"superseded by {standing[entrant].id}"
+        if row.verdict is not Verdict.PASSED and row.message:
+            reason = row.message
         if reason is None:
             standing[entrant] = row
         else:
@@ -193,6 +198,7 @@ def _standings(rows: list[Summary], baseline: _Entrant) -> tuple[Standing, ...]:
     """Rank the rows of one board: shared ranks within noise of the rank's leader."""
     rows = sorted(rows, key=lambda r: (r.score_ns or math.inf, r.created_ns, r.id))
     marks = [_mark(row) for row in rows]
+    widest = max((half for _, half in marks), default=0.0)
     base = next((r.score_ns for r in rows if (r.author, r.submission) == baseline), None)
     made: list[Standing] = []
     start = 0
@@ -202,22 +208,31 @@ def _standings(rows: list[Summary], baseline: _Entrant) -> tuple[Standing, ...]:
             end += 1
         group = sorted(range(start, end), key=lambda i: (rows[i].created_ns, rows[i].id))
         for i in group:
-            low = 1 + sum(_ahead(other, marks[i]) for other in marks[:i])
-            high = len(rows) - sum(_ahead(marks[i], other) for other in marks[i + 1 :])
             # A noisy leader can share its rank with an entry that a third one beats clearly.
-            low, high = min(low, start + 1), max(high, start + 1)
+            low = min(1 + i - _open(marks, i, -1, widest), start + 1)
+            high = max(1 + i + _open(marks, i, 1, widest), start + 1)
             made.append(_standing(rows[i], (start + 1, low, high), base))
         start = end
     return tuple(made)
 
 
-def _mark(row: Summary) -> tuple[float, float]:
+def _mark(row: Summary) -> _Mark:
     score, low, high = row.score_ns or 1.0, row.low_ns or 1.0, row.high_ns or 1.0
     return math.log(score), stats.half_width(stats.Interval(score, low, high))
 
 
-def _ahead(a: tuple[float, float], b: tuple[float, float]) -> bool:
+def _ahead(a: _Mark, b: _Mark) -> bool:
     return stats.beyond_noise(b[0] - a[0], a[1], b[1])
+
+
+def _open(marks: Sequence[_Mark], index: int, step: int, widest: float) -> int:
+    """How many entries on one side the noise leaves undecided; looks no further than it reaches."""
+    (score, half), count = marks[index], 0
+    i = index + step
+    while 0 <= i < len(marks) and not stats.beyond_noise(abs(marks[i][0] - score), half, widest):
+        count += not stats.beyond_noise(abs(marks[i][0] - score), half, marks[i][1])
+        i += step
+    return count
 
 
 def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> Standing:

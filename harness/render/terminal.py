@@ -6,10 +6,9 @@ Text of a submission is shown, never interpreted: it goes through text.plain int
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal, TextIO
+from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -17,47 +16,11 @@ from rich.text import Text
 from harness import leaderboard
 from harness.model import CaseKind, CaseResult, Failed, Run, ShapeStanding, Standing, Verdict
 from harness.render import text, words
-from harness.render.table import Column, Fitted
+from harness.render.console import make_console
+from harness.render.table import Cell, Column, Fitted
 from harness.render.text import Marks, plain
 
-#: Wide enough for any line: a pipe has no width, and what reads it wants whole names.
-_UNLIMITED = 100_000
-
-
-def make_console(stream: TextIO, env: Mapping[str, str], *, width: int | None = None) -> Console:
-    """A console that never cuts, colours or crashes where it should not.
-
-    Colour on a terminal only, unless NO_COLOR (not empty) or TERM=dumb forbids it or FORCE_COLOR
-    (neither empty nor 0) demands it; NO_COLOR wins.  No width limit when piped.  Characters that
-    the stream's encoding lacks come out as escapes.
-    """
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-    terminal = stream.isatty()
-    forced = env.get("FORCE_COLOR", "") not in ("", "0")
-    colour = (forced or (terminal and env.get("TERM") != "dumb")) and not env.get("NO_COLOR")
-    columns = env.get("COLUMNS", "")
-    if width is None and terminal and columns.isdecimal() and int(columns) > 0:
-        width = int(columns)
-    elif width is None and not terminal:
-        width = _UNLIMITED
-    return Console(
-        file=stream,
-        width=width,
-        force_terminal=terminal or forced,
-        color_system=_colours(env) if colour else None,
-        no_color=not colour,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-        _environ={},
-    )
-
-
-def _colours(env: Mapping[str, str]) -> Literal["truecolor", "standard"]:
-    return "truecolor" if env.get("COLORTERM") in ("truecolor", "24bit") else "standard"
+__all__ = ["make_console", "run_view"]
 
 
 def run_view(
@@ -120,16 +83,19 @@ def _failures(run: Run, signs: Marks) -> Iterator[RenderableType]:
     if run.message and run.message not in told:
         yield Text(plain(run.message, signs.encoding), "red")
     for case in failed:
-        line = Text("  ")
-        line.append(case.verdict.value, _colour(case.verdict))
-        line.append(f"  {_place(case, signs)}: {plain(case.message, signs.encoding)}")
-        yield line
+        line = Text(case.verdict.value, _colour(case.verdict))
+        said = f"  {_place(case, signs)}: {plain(case.message, signs.encoding)}"
+        yield _indented(line.append(said, "default"))
         if case.outcome.check is not None and case.outcome.check.hint not in case.message:
-            yield Text(f"    hint: {plain(case.outcome.check.hint, signs.encoding)}")
+            yield _indented(Text(f"hint: {plain(case.outcome.check.hint, signs.encoding)}"))
     advice = {c.verdict for c in failed} | {run.verdict}
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
-            yield Text(f"  {verdict}: {words.VERDICTS[verdict]}")
+            yield _indented(Text(f"{verdict}: {words.VERDICTS[verdict]}"))
+
+
+def _indented(line: Text) -> Padding:
+    return Padding(line, (0, 0, 0, 2), expand=False)
 
 
 def _place(case: CaseResult, signs: Marks) -> str:
@@ -151,14 +117,14 @@ def _cases(run: Run, signs: Marks) -> RenderableType:
     rows = []
     for case in run.cases:
         check = case.outcome.check
-        row = [
-            Text(case.case.kind.value),
-            Text(plain(case.case.shape.label, signs.encoding)),
-            Text(plain(case.case.inputs, signs.encoding)),
-            Text(case.verdict.value, _colour(case.verdict)),
-            Text(f"{check.mismatches} of {check.elements}" if check else signs.none),
-            Text(f"{check.max_abs:.3g}" if check else signs.none),
-            Text(f"{check.max_ulp:.3g}" if check else signs.none),
+        row: list[Cell] = [
+            case.case.kind.value,
+            plain(case.case.shape.label, signs.encoding),
+            plain(case.case.inputs, signs.encoding),
+            (case.verdict.value, _colour(case.verdict)),
+            f"{check.mismatches} of {check.elements}" if check else signs.none,
+            f"{check.max_abs:.4g}" if check else signs.none,
+            f"{check.max_ulp:.4g}" if check else signs.none,
         ]
         rows.append(row)
     return Fitted(columns, rows)
@@ -167,74 +133,82 @@ def _cases(run: Run, signs: Marks) -> RenderableType:
 def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
     """The times of each shape, and their geometric mean where the run has a score."""
     summary = leaderboard.summarise(run)
-    shown = text.durations([*(s.median_ns for s in summary.shapes), summary.score_ns], signs)
     columns = [
         Column("shape"),
         Column("time", right=True),
         Column(f"{signs.plus_minus} 95%", right=True, order=6),
         Column("of floor", right=True, order=5),
-        Column("of light speed", right=True, order=4),
+        Column("light speed", right=True, order=4),
         Column("best", right=True, order=2),
         Column("worst", right=True, order=2),
         Column("host", right=True, order=1),
         Column("samples", right=True, order=3),
-        Column("seen", order=3),
+        Column("processes", right=True, order=2),
+        Column("stopped by", order=1),
+        Column("class", order=3),
     ]
-    rows = [_time_row(c, time, signs) for c, time in zip(timed, shown, strict=False)]
+    rows = [_time_row(case, signs) for case in timed]
     if summary.score_ns is not None and len(timed) > 1:
         low, high = summary.low_ns or math.nan, summary.high_ns or math.nan
-        score = [
-            Text("geometric mean", "bold"),
-            Text(shown[-1], "bold"),
-            Text(text.spread(low, summary.score_ns, high, signs)),
-            Text(text.percent(leaderboard.floor_share(summary.shapes), signs)),
-            Text(text.percent(leaderboard.light_speed(summary.shapes), signs)),
+        score: list[Cell] = [
+            ("geometric mean", "bold"),
+            (text.duration(summary.score_ns, signs), "bold"),
+            text.spread(low, summary.score_ns, high, signs),
+            text.percent(leaderboard.floor_share(summary.shapes), signs),
+            text.percent(leaderboard.light_speed(summary.shapes), signs),
         ]
-        rows.append(score + [Text("")] * (len(columns) - len(score)))
+        rows.append([*score, *[""] * (len(columns) - len(score))])
     return Fitted(columns, rows)
 
 
-def _time_row(case: CaseResult, shown: str, signs: Marks) -> list[Text]:
+def _time_row(case: CaseResult, signs: Marks) -> list[Cell]:
     timing = case.timing
     assert timing is not None
     shape = ShapeStanding(
         case.case.shape, timing.median_ns, timing.low_ns, timing.high_ns, timing.floor_ns
     )
     return [
-        Text(plain(case.case.shape.label, signs.encoding)),
-        Text(shown),
-        Text(text.spread(timing.low_ns, timing.median_ns, timing.high_ns, signs)),
-        Text(text.percent(leaderboard.floor_share([shape]), signs)),
-        Text(text.percent(leaderboard.light_speed([shape]), signs)),
-        Text(text.duration(timing.best_ns, signs)),
-        Text(text.duration(timing.worst_ns, signs)),
-        Text(text.duration(timing.host_median_ns, signs)),
-        Text(f"{timing.samples} in {timing.processes}"),
-        Text(plain(", ".join((*timing.classes, f"stop: {timing.stop}")), signs.encoding)),
+        plain(case.case.shape.label, signs.encoding),
+        text.duration(timing.median_ns, signs),
+        text.spread(timing.low_ns, timing.median_ns, timing.high_ns, signs),
+        text.percent(leaderboard.floor_share([shape]), signs),
+        text.percent(leaderboard.light_speed([shape]), signs),
+        text.duration(timing.best_ns, signs),
+        text.duration(timing.worst_ns, signs),
+        text.duration(timing.host_median_ns, signs),
+        str(timing.samples),
+        str(timing.processes),
+        timing.stop.value,
+        plain(", ".join(timing.classes), signs.encoding),
     ]
 
 
 def _histograms(timed: list[CaseResult], signs: Marks) -> Iterator[RenderableType]:
     yield Text("samples, from the fastest 1% to the slowest 1%", "dim")
+    table = _grid()
     for case in timed:
         assert case.timing is not None
         times = [w / b.calls for b in case.timing.blocks for w in b.window_ns if b.calls > 0]
         bars = text.histogram(times, signs)
         if bars is not None:
-            low, drawn, high = bars
             label = plain(case.case.shape.label, signs.encoding)
-            yield Text(f"  {label:>18}  {low:>9} |{drawn}| {high}", no_wrap=True, overflow="crop")
+            table.add_row(*(Text(part, no_wrap=True) for part in (label, *bars)))
+    yield table
 
 
 def _remarks(run: Run, signs: Marks) -> Iterator[RenderableType]:
-    if run.doubts or run.notes:
-        yield ""
+    table = _grid()
     for doubt in run.doubts:
-        line = Text("doubt  ", "yellow")
-        line.append(f"{doubt}: ", "bold").append(words.DOUBTS[doubt], "default")
-        yield line
+        table.add_row(Text("doubt", "yellow"), Text(f"{doubt}: {words.DOUBTS[doubt]}"))
     for note in run.notes:
-        yield Text(f"note   {plain(note, signs.encoding)}")
+        table.add_row(Text("note"), Text(plain(note, signs.encoding), overflow="fold"))
+    if table.rows:
+        yield ""
+        yield table
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 2), pad_edge=False)
 
 
 def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
@@ -244,7 +218,7 @@ def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
     facts += (("submission sha256", run.submission.sha256), ("task digest", run.task_digest))
     facts += (("secret seed, now public", run.secret_seed),) if run.secret_seed else ()
     yield ""
-    table = Table.grid(padding=(0, 2))
+    table = _grid()
     for name, value in facts:
         name, value = plain(name, signs.encoding), plain(value, signs.encoding)
         table.add_row(Text(name, "dim"), Text(value, overflow="fold"))
@@ -253,7 +227,7 @@ def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
         yield ""
         yield Text("what it printed", "dim")
         for line in text.lines(run.log.rstrip("\n"), signs.encoding):
-            yield Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False)
+            yield _indented(Text(line, overflow="fold"))
 
 
 def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None) -> Text:

@@ -85,12 +85,12 @@ def duration(ns: float | None, signs: Marks = _RICH, *, digits: int = 4) -> str:
 
 def durations(times: Sequence[float | None], signs: Marks = _RICH) -> tuple[str, ...]:
     """Times of one column: four figures, more where different times would look the same."""
-    known = {t for t in times if is_number(t)}
-    for digits in range(4, 9):
-        shown = {t: duration(t, signs, digits=digits) for t in known}
-        if len(set(shown.values())) == len(known):
-            break
-    return tuple(shown.get(t, signs.none) for t in times) if known else (signs.none,) * len(times)
+    known = [t for t in times if is_number(t)]
+    different = len({duration(t, signs, digits=8) for t in known})
+    digits = 4
+    while len({duration(t, signs, digits=digits) for t in known}) < different:
+        digits += 1
+    return tuple(duration(t, signs, digits=digits) for t in times)
 
 
 def percent(share: float | None, signs: Marks = _RICH) -> str:
@@ -113,7 +113,8 @@ def factor(ratio: float | None, signs: Marks = _RICH) -> str:
     """A speedup of three figures: `4.92x`."""
     if ratio is None or not math.isfinite(ratio):
         return signs.none
-    return f"{ratio:.3g}{signs.times}" if ratio < 1000 else f"{ratio:.0f}{signs.times}"
+    decimals = 2 if ratio < 9.995 else 1 if ratio < 99.95 else 0
+    return f"{ratio:.{decimals}f}{signs.times}"
 
 
 def age(created_ns: int, now_ns: int) -> str:
@@ -141,7 +142,7 @@ def listing(names: Sequence[str]) -> str:
 
 
 def histogram(
-    times: Sequence[float], signs: Marks = _RICH, *, width: int = 40
+    times: Sequence[float], signs: Marks = _RICH, *, width: int = 32
 ) -> tuple[str, str, str] | None:
     """The middle 98% of some times as bars between two labels; None below three times."""
     ordered = sorted(t for t in times if math.isfinite(t))

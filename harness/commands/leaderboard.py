@@ -1,0 +1,138 @@
+"""`harness leaderboard`: who is ahead, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.commands import options
+
+if TYPE_CHECKING:
+    from harness.model import Board, Task
+
+FORMATS = ("table", "json", "csv", "markdown")
+
+
+@click.command("leaderboard")
+@click.option("--device", metavar="NAME", help="Only the board of this device.")
+@click.option("--task", "task_name", metavar="NAME", help="Only the boards of this task.")
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="csv, json and markdown have full names and full precision.",
+)
+@options.json_option
+@click.option(
+    "--all", "everything", is_flag=True, help="Also the runs without a rank, and the reason."
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries a board.")
+@options.db_option
+@options.problem_option
+def command(
+    device: str | None,
+    task_name: str | None,
+    layout: str,
+    as_json: bool,
+    everything: bool,
+    limit: int | None,
+    db: str | None,
+    problem: Path | None,
+) -> None:
+    """Show who is ahead, by how much, and how sure that is.
+
+    A standing is a submission's latest ranked run, not its best.  Entries whose difference is
+    within noise share a rank; every device has a board of its own.
+    """
+    with options.in_a_hurry():
+        root = options.task_root(problem)
+        url = options.store_url(db, root)
+        found = _read(url, _task(root), task_name, device, everything, may_be_missing=db is None)
+        if as_json or layout != "table":
+            cut = tuple(_cut(board, limit) for board in found)
+            options.say(_document(cut, "json" if as_json else layout, everything))
+        else:
+            _show(found, limit, everything, narrowed=bool(device or task_name))
+
+
+def _task(root: Path | None) -> Task | None:
+    if root is None:
+        return None
+    from harness.task import load
+
+    return load(root)
+
+
+def _read(
+    url: str,
+    task: Task | None,
+    task_name: str | None,
+    device: str | None,
+    everything: bool,
+    *,
+    may_be_missing: bool,
+) -> tuple[Board, ...]:
+    from harness.leaderboard import boards as make_boards
+    from harness.store import MissingStore, open_store
+
+    try:
+        with open_store(url, create=False) as store:
+            read = store.runs if everything else store.latest_eligible
+            return make_boards(read(task=task_name, device=device), task=task)
+    except MissingStore:
+        # The default database comes with the first run; one that was named should be there.
+        if may_be_missing:
+            return ()
+        raise
+
+
+def _cut(board: Board, limit: int | None) -> Board:
+    return replace(board, standings=board.standings[:limit])
+
+
+def _document(boards: tuple[Board, ...], layout: str, everything: bool) -> str:
+    if layout == "json":
+        from harness.render import export
+
+        return export.dumps(export.boards_document(boards, everything=everything)) + "\n"
+    from harness.render import sheets
+
+    if layout == "csv":
+        return sheets.boards_csv(boards, everything=everything)
+    return sheets.boards_markdown(boards, everything=everything)
+
+
+def _show(
+    boards: tuple[Board, ...], limit: int | None, everything: bool, *, narrowed: bool
+) -> None:
+    from harness.render.standings import boards_view
+
+    console = options.console()
+    if any(b.standings or (everything and b.unranked) for b in boards):
+        view = boards_view(
+            boards,
+            signs=options.signs(console),
+            now_ns=time.time_ns(),
+            limit=limit,
+            everything=everything,
+        )
+        console.print(view)
+        return
+    if narrowed:
+        console.print("No ranked run fits --device and --task; leave them out to see every board.")
+    elif boards:
+        console.print(
+            "No run of the task's present version is ranked; see `harness leaderboard --all`, "
+            "or rank one: `harness run submissions/torch_dequant.py`."
+        )
+    else:
+        console.print(
+            "No ranked run yet. Rank a first one: `harness run submissions/torch_dequant.py`; "
+            "runs of other modes: `harness leaderboard --all`."
+        )

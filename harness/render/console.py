@@ -1,0 +1,47 @@
+"""A console that shows everything: piped, narrow, without colour, in any encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TextIO
+
+from rich.console import Console
+
+#: Wide enough for any line: a pipe has no width, and what reads it wants whole names.
+_UNLIMITED = 100_000
+
+
+def make_console(stream: TextIO, env: Mapping[str, str], *, width: int | None = None) -> Console:
+    """A console that never cuts, colours or crashes where it should not.
+
+    Colour on a terminal only, unless NO_COLOR (not empty) or TERM=dumb forbids it or FORCE_COLOR
+    (neither empty nor 0) demands it; NO_COLOR wins.  No width limit when piped.  Characters that
+    the stream's encoding lacks come out as escapes.
+    """
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+    terminal = stream.isatty()
+    forced = env.get("FORCE_COLOR", "") not in ("", "0")
+    colour = (forced or (terminal and env.get("TERM") != "dumb")) and not env.get("NO_COLOR")
+    columns = env.get("COLUMNS", "")
+    if width is None and terminal and columns.isdecimal() and int(columns) > 0:
+        width = int(columns)
+    elif width is None and not terminal:
+        width = _UNLIMITED
+    return Console(
+        file=stream,
+        width=width,
+        force_terminal=terminal or forced,
+        color_system=_colours(env) if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+
+
+def _colours(env: Mapping[str, str]) -> Literal["truecolor", "standard"]:
+    return "truecolor" if env.get("COLORTERM") in ("truecolor", "24bit") else "standard"

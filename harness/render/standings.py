@@ -1,0 +1,141 @@
+"""Boards on a terminal: rank, score and interval first, the rest as far as the width allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from harness import stats
+from harness.model import Board, Standing, Unranked
+from harness.render import text
+from harness.render.table import Cell, Column, Fitted
+from harness.render.text import Marks, plain
+
+
+def boards_view(
+    boards: Sequence[Board],
+    *,
+    signs: Marks,
+    now_ns: int,
+    limit: int | None = None,
+    everything: bool = False,
+) -> RenderableType:
+    """Each board as a table and a sentence; `everything` adds the runs that have no rank, and why.
+
+    `limit` cuts the standings shown, never the ranks.  `now_ns` is Unix time, for ages.
+    """
+    parts: list[RenderableType] = []
+    for board in boards:
+        if not board.standings and not everything:
+            continue
+        if parts:
+            parts.append("")
+        title = f"{plain(board.task, signs.encoding)} on {plain(board.device, signs.encoding)}"
+        parts.append(Text(title, "bold"))
+        if board.standings:
+            parts += ["", _table(board, board.standings[:limit], signs, now_ns), ""]
+            parts += _sentences(board, signs, limit)
+        if everything and board.unranked:
+            parts += ["", Text("without a rank", "bold"), ""]
+            parts.append(_unranked(board.unranked, signs, now_ns))
+    return Group(*parts)
+
+
+def _table(board: Board, shown: Sequence[Standing], signs: Marks, now_ns: int) -> RenderableType:
+    shapes = shown[0].shapes
+    scores = text.durations([s.score_ns for s in shown], signs)
+    columns = [
+        Column("rank"),
+        Column("range", order=10),
+        Column("submission", wrap=True),
+        Column("author", order=8, wrap=True),
+        Column("score", right=True),
+        Column(f"{signs.plus_minus} 95%", right=True, order=9),
+        Column("speedup", right=True, order=7),
+        Column("of floor", right=True, order=6),
+        Column("light speed", right=True, order=4),
+        *(Column(plain(s.shape.label, signs.encoding), right=True, order=2) for s in shapes),
+        Column("age", right=True, order=5),
+        Column("doubts", order=3),
+        Column("judged", order=1),
+        Column("run", order=1),
+    ]
+    rows = [_row(s, score, signs, now_ns) for s, score in zip(shown, scores, strict=True)]
+    return Fitted(columns, rows)
+
+
+def _row(s: Standing, score: str, signs: Marks, now_ns: int) -> list[Cell]:
+    first = "bold" if s.rank == 1 else ""
+    return [
+        (str(s.rank), first),
+        f"{s.rank_low}{signs.to}{s.rank_high}" if s.rank_low != s.rank_high else "",
+        (plain(s.submission, signs.encoding), first),
+        plain(s.author, signs.encoding),
+        (score, first),
+        text.spread(s.low_ns, s.score_ns, s.high_ns, signs),
+        text.factor(s.speedup, signs),
+        text.percent(s.floor_share, signs),
+        text.percent(s.light_speed, signs),
+        *(text.duration(shape.median_ns, signs) for shape in s.shapes),
+        text.age(s.created_ns, now_ns),
+        (", ".join(s.doubts), "yellow"),
+        f"{s.isolation}, {s.clock} clock",
+        plain(s.run, signs.encoding),
+    ]
+
+
+def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
+    """Who leads, by how much, and how sure that is."""
+    first = [s for s in board.standings if s.rank == 1]
+    rest = [s for s in board.standings if s.rank > 1]
+    who = text.listing([plain(s.submission, signs.encoding) for s in first])
+    if len(first) > 1:
+        said = Text(who, "bold").append(" share rank 1: their difference is within noise", "")
+    elif not rest:
+        said = Text(who, "bold").append(" is the only entry", "")
+    else:
+        said = Text(who, "bold").append(" leads", "")
+    if rest:
+        best = min(first, key=lambda s: s.score_ns)
+        second = min(rest, key=lambda s: s.score_ns)
+        name = plain(second.submission, signs.encoding)
+        said.append(f"; {name} takes {_times_as_long(best, second, signs)} as long")
+    yield said.append(".")
+    hidden = len(board.standings) - len(board.standings[:limit])
+    if hidden:
+        yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
+    if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
+        yield Text("Range: the ranks that the noise leaves open.", "dim")
+
+
+def _times_as_long(best: Standing, other: Standing, signs: Marks) -> str:
+    a, b = (stats.Interval(s.score_ns, s.low_ns, s.high_ns) for s in (best, other))
+    noise = (stats.half_width(a) ** 2 + stats.half_width(b) ** 2) ** 0.5
+    ratio = b.median / a.median
+    digits = 3 if ratio < 1.1 else 2
+    return f"{ratio:.{digits}f} {signs.plus_minus} {ratio * noise:.{digits}f} times"
+
+
+def _unranked(rows: Sequence[Unranked], signs: Marks, now_ns: int) -> RenderableType:
+    columns = [
+        Column("submission", wrap=True),
+        Column("author", order=3, wrap=True),
+        Column("verdict", order=4),
+        Column("why", wrap=True),
+        Column("age", right=True, order=2),
+        Column("run", order=1),
+    ]
+    return Fitted(columns, [_unranked_row(row, signs, now_ns) for row in rows])
+
+
+def _unranked_row(row: Unranked, signs: Marks, now_ns: int) -> list[Cell]:
+    return [
+        plain(row.submission, signs.encoding),
+        plain(row.author, signs.encoding),
+        row.verdict.value,
+        plain(row.reason, signs.encoding),
+        text.age(row.created_ns, now_ns),
+        plain(row.run, signs.encoding),
+    ]
