@@ -22,6 +22,7 @@ class Bench:
     def __init__(self, launcher: Launcher, device: Device, emit: Emit, *, timed: bool) -> None:
         self._launcher, self._device, self._emit, self._timed = launcher, device, emit, timed
         self._session: Session | None = None
+        self._next: Session | None = None  # spawned ahead, has loaded torch, nothing else
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
         self.root = False
@@ -32,7 +33,8 @@ class Bench:
         """Start a fresh worker, calibrate it, and have it import the submission."""
         self.end()
         self._emit(Progress("starting a worker"))
-        self._session = self._launcher.start()
+        self._session, self._next = self._next or self._launcher.spawn(), None
+        self._launcher.attend(self._session)
         self.root = self.root or self._session.confined.root
         if self._timed:
             # Before the import: from then on the worker's process is not ours to calibrate.
@@ -53,6 +55,18 @@ class Bench:
         failure = self.begin()
         assert self._session is not None
         return failure if failure is not None else self._session
+
+    def spawn_ahead(self) -> None:
+        """Start the next fresh worker now, so that nobody waits for it to load torch."""
+        if self._next is None:
+            self._next = self._launcher.spawn()
+
+    def close(self) -> None:
+        """End everything, also a worker that was spawned ahead."""
+        self.end()
+        if self._next is not None:
+            self._next.close()
+            self._next = None
 
     def end(self) -> None:
         """Kill the worker and everything it started; keep what it printed."""
@@ -79,6 +93,12 @@ class Bench:
         if not isinstance(window, Failed):
             self.facts.update(window.facts)
         return window
+
+    def observe(self, inputs: Sequence[Prepared]) -> tuple[str, ...]:
+        """What the submission's call does, by its worker's own profiler; empty where it fails."""
+        if self._session is None or self._mapped is None or not self._session.usable:
+            return ()
+        return self._device.observe(self._session, self._mapped[2], inputs)
 
     def ordered(self, inputs: Sequence[Prepared]) -> Window | Failed | None:
         """The last window's calls again, with their inputs in place before the call is made."""

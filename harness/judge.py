@@ -65,7 +65,7 @@ class Judge:
                 if todo.timed and all(isinstance(r.outcome, Passed) for r in results):
                     results += self._measurement().run(todo.timed)
         finally:
-            self._bench.end()
+            self._bench.close()
         return self._conclude(results, failure, created_ns, time.monotonic_ns() - begin_ns)
 
     def _test(self, cases: Sequence[Case]) -> list[CaseResult]:

@@ -35,9 +35,11 @@ class Launcher:
     def file(self) -> Path:
         return self.scratch / "lib" / "submission.py"
 
-    def start(self) -> Session:
-        """Start a worker and wait until it has loaded torch.  SandboxError when it cannot start."""
-        self._lay_out()
+    def spawn(self) -> Session:
+        """Start a worker process, which loads torch and waits.  SandboxError when it cannot start.
+
+        It may be spawned while another one is timed: loading torch does not touch the GPU.
+        """
         ours, theirs = wire.channel_pair()
         cuda = self.device != "cpu"
         plan = sandbox.Plan(
@@ -47,6 +49,7 @@ class Launcher:
             readable=environment.default_readable(),
             devices=self.devices,
             limits=self.limits,
+            hidden=(self.task_root / "reference", self.task_root / "results"),
             environment=environment.worker_environment(
                 self.scratch,
                 cuda=cuda,
@@ -56,7 +59,11 @@ class Launcher:
         )
         with theirs:
             confined = sandbox.start(plan, level=self.level)
-        session = Session(confined, ours, self.deadline_ns)
+        return Session(confined, ours, self.deadline_ns)
+
+    def attend(self, session: Session) -> None:
+        """Have a spawned worker take its device.  SandboxError when it does not answer."""
+        self._lay_out()
         hello = session.order(
             "start",
             timeout_ns=START_NS,
@@ -66,13 +73,12 @@ class Launcher:
             emulate=self.emulate,
         )
         if isinstance(hello, Failed):
-            log = confined.log()
+            log = session.confined.log()
             session.close()
             raise SandboxError(
                 f"a worker did not start at isolation level {self.level}: {hello.message}"
                 f"{': ' + log[-400:] if log else ''}. `harness doctor` says what is possible here"
             )
-        return session
 
     def bring_in(self, session: Session) -> Failed | None:
         """Have the worker import the submission."""

@@ -27,7 +27,7 @@ from harness.model import (
 from harness.prepare import COMPETITION, Preparer, Seeds
 from harness.progress import Progress
 from harness.task import TaskModules
-from harness.window import Device, Window
+from harness.window import Device, Prepared, Window
 
 #: Windows in which somebody else used the device; more than this share of them is no accident.
 MAX_TRIPPED_SHARE = 0.2
@@ -75,6 +75,9 @@ class Measurement:
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
             if process > 0:
                 self._bench.end()
+                self._bench.alive()
+            if process + 1 < self._budget.processes:
+                self._bench.spawn_ahead()
             live = [s for s in samplings if s.failed is None]
             random.SystemRandom().shuffle(live)
             for position, sampling in enumerate(live):
@@ -130,6 +133,11 @@ class Measurement:
         self, sampling: _Sampling, process: int, singles: Sequence[Window]
     ) -> Failed | None:
         """Take the windows of K calls that the device asks for, and have it audit the process."""
+        waits = sum("synchronises" in window.facts for window in singles)
+        if 2 * waits > len(singles):  # one or two may allocate or load a module
+            sampling.facts.append("synchronises")
+        if process == 0:
+            sampling.facts.extend(self._bench.observe([self._fresh(sampling.shape)]))
         merged: list[Window] = []
         calls, windows = self._device.merged_plan(singles)
         for number in range(windows):
@@ -160,16 +168,16 @@ class Measurement:
 
     def _checked(self, sampling: _Sampling, calls: int, what: str) -> Window | Failed:
         """One window on inputs that nobody has seen, every output checked."""
-        inputs = [
-            self._preparer.prepare(sampling.shape, COMPETITION, self._seeds.draw())
-            for _ in range(calls)
-        ]
+        inputs = [self._fresh(sampling.shape) for _ in range(calls)]
         found = trial.attempt(self._bench, inputs, self._task.tolerance, self._modules, timed=True)
         if isinstance(found, Failed):
             return Failed(found.verdict, f"{what}: {found.message}", found.check)
         sampling.check = verdicts.worse(sampling.check, found.passed.check)
-        sampling.facts.extend(found.window.facts)
         return found.window
+
+    def _fresh(self, shape: Shape) -> Prepared:
+        """Inputs that nobody has seen."""
+        return self._preparer.prepare(shape, COMPETITION, self._seeds.draw())
 
     def _outcome(self, sampling: _Sampling) -> Outcome:
         if sampling.failed is not None:

@@ -32,6 +32,10 @@ _WATCH_NS = 250_000_000
 _LAST_BREATH_NS = 500_000_000
 
 
+#: What a worker answers to an order; "ready" to every other.
+_REPLIES = {"start": "hello", "call": "done", "observe": "observed"}
+
+
 class _Breach(Exception):
     """The worker's tree is over one of its limits."""
 
@@ -78,7 +82,7 @@ class Session:
         self, kind: str, *, timeout_ns: int, descriptors: Sequence[int] = (), **fields: Any
     ) -> wire.Message | Failed:
         """Send an order and wait until it has been carried out."""
-        reply = "hello" if kind == "start" else "done" if kind == "call" else "ready"
+        reply = _REPLIES.get(kind, "ready")
         seq = self.send(kind, descriptors=descriptors, **fields)
         return self.expect(reply, seq, timeout_ns, what=kind)
 

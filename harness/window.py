@@ -145,6 +145,11 @@ class Device(Protocol):
     ) -> Window | Failed | None:
         """The same call with its inputs there beforehand; None where that could change nothing."""
 
+    def observe(
+        self, session: Session, exchange: Any, inputs: Sequence[Prepared]
+    ) -> tuple[str, ...]:
+        """Classes of the submission's call, as its worker's profiler sees it: testimony."""
+
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """How many calls a long window should hold, and how many such windows to take."""
 

@@ -84,6 +84,7 @@ REPLIES: dict[str, dict[str, Callable[[Any], bool]]] = {
         "where": _texts,
         "facts": _texts,
     },
+    "observed": {"seq": _count, "kernels": _texts, "facts": _texts},
     "fault": {"seq": _count, "verdict": _text, "message": _text, "detail": _text},
 }
 

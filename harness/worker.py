@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from harness import faults, wire
 
 #: Where the judge puts the channel before exec.
@@ -33,6 +35,9 @@ class Lane(Protocol):
 
         Without a kernel, before the import, the order names a body of our own to calibrate with.
         """
+
+    def observe(self, kernel: Callable[[Any], Any], order: dict[str, Any]) -> dict[str, Any]:
+        """Run calls under a profiler and return the fields of `observed`."""
 
     def close(self) -> None: ...
 
@@ -76,6 +81,11 @@ class Worker:
             assert self._lane is not None
             self._channel.send("done", seq=order["seq"], **self._lane.call(self._kernel, order))
             return
+        if kind == "observe":
+            assert self._lane is not None and self._kernel is not None
+            seen = self._lane.observe(self._kernel, order)
+            self._channel.send("observed", seq=order["seq"], **seen)
+            return
         if kind == "import":
             self._import(Path(order["path"]))
         elif kind == "map":
@@ -88,8 +98,6 @@ class Worker:
         self._device = order["device"]
         self._paths = faults.Paths(order["file"], order["display"])
         sys.path.insert(0, str(Path(order["file"]).parent))
-        import torch
-
         facts = [f"torch {torch.__version__}", f"python {sys.version.split()[0]}"]
         if self._device != "cpu":
             from harness.devices import cuda_lane

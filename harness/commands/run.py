@@ -14,7 +14,17 @@ import click
 
 from harness import pool
 from harness.commands import options
-from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Standing, Submission, Task, Verdict
+from harness.model import (
+    IsolationPolicy,
+    Job,
+    Mode,
+    Run,
+    Shape,
+    Standing,
+    Submission,
+    Task,
+    Verdict,
+)
 from harness.render.progress import live_progress
 from harness.sources import read_submission
 from harness.task import find_root, load, parse_shape

@@ -74,9 +74,9 @@ class Bodies:
         """Keep one thread busy for so many SM clock cycles."""
         self._spin(1, 1, (cycles,))
 
-    def read(self, memory: torch.Tensor) -> None:
+    def read(self, memory: torch.Tensor, blocks: int | None = None) -> None:
         """Read a flat uint8 tensor once, whole 16-byte words."""
-        grid = READ_BLOCKS_PER_SM * self._sms
+        grid = READ_BLOCKS_PER_SM * self._sms if blocks is None else blocks
         words = memory.numel() // 16
         self._read(grid, READ_THREADS, (memory.data_ptr(), words, self._sink.data_ptr()))
 

@@ -134,6 +134,12 @@ class CpuDevice:
         """None: a CPU call has its inputs before it starts, and has no streams."""
         return None
 
+    def observe(
+        self, session: Session, exchange: Any, inputs: Sequence[Prepared]
+    ) -> tuple[str, ...]:
+        """Nothing: the classes are about streams, graphs and launches."""
+        return ()
+
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """None: the judge's clock is around every single call."""
         return 1, 0

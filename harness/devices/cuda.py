@@ -30,6 +30,8 @@ GATE_NS = 30_000_000
 SYNCHRONOUS_GATE_NS = 3_000_000
 #: A context switch costs over 100 us, so nobody can use the GPU unseen for less (H200).
 TRIP_NS = 100_000
+#: The profiler of a fresh process takes seconds to start.
+OBSERVE_NS = 60_000_000_000
 CALIBRATION_BYTES = 64 << 20
 SPIN_CYCLES = 20_000
 #: What torch and the driver take besides our buffers.
@@ -157,8 +159,7 @@ class CudaDevice:
             self._release(exchange)
             return queued
         synchronises = queued is None
-        if synchronises:
-            self._gate_ns = SYNCHRONOUS_GATE_NS
+        self._gate_ns = SYNCHRONOUS_GATE_NS if synchronises else GATE_NS
         taken = self._enqueue(exchange, inputs, order)
         reply = session.finish(seq, timeout_ns, queued=not synchronises)
         if isinstance(reply, Failed):
@@ -258,6 +259,16 @@ class CudaDevice:
         taken = exchange.snapshot()
         answers = exchange.answers(taken, where, inputs, order)
         return Window(0, 0, 0, answers, tripped=False, late=False)
+
+    def observe(
+        self, session: Session, exchange: CudaExchange, inputs: Sequence[Prepared]
+    ) -> tuple[str, ...]:
+        exchange.reveal(inputs, range(len(inputs)))
+        torch.cuda.synchronize()
+        seen = session.order(
+            "observe", timeout_ns=OBSERVE_NS, slots=list(range(len(inputs))), trace=""
+        )
+        return () if isinstance(seen, Failed) else tuple(seen["facts"])
 
     # -- the clock -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from harness import emulation
-from harness.devices import bodies, collect, driver
+from harness.devices import bodies, collect, driver, observe
 from harness.exchange import GUARD_BYTES, rebuild, spec_from_json, view_as
 from harness.faults import Refused
 from harness.wire import Channel
@@ -89,6 +89,12 @@ class CudaLane:
             "where": where,
             "facts": ["emulated"] if emulation.used() else [],
         }
+
+    def observe(self, kernel: Callable[[Any], Any], order: dict[str, Any]) -> dict[str, Any]:
+        """Run calls under torch's profiler: which kernels, on which streams, by which calls."""
+        calls = [self._arguments(slot)[0] for slot in order["slots"]]
+        torch.cuda.synchronize()
+        return observe.calls(kernel, calls, order["trace"], cuda=True)
 
     def _arguments(
         self, slot: int

@@ -1,4 +1,4 @@
-"""Progress on stderr while a judge works: one live line in a terminal, a few plain lines elsewhere."""
+"""Progress on stderr while a judge works: one live line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
