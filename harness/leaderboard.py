@@ -55,7 +55,8 @@ def summarise(run: Run) -> Summary:
     )
     score = low = high = None
     if run.score_ns is not None and is_time(run.score_ns) and shapes and _fit(shapes):
-        width = stats.half_width(stats.combine([_interval(s) for s in shapes]))
+        medians = [c.timing.process_medians_ns for c in timed if c.timing is not None]
+        width = stats.half_width(stats.score_interval([_interval(s) for s in shapes], medians))
         score = run.score_ns
         low, high = score * math.exp(-width), score * math.exp(width)
     passed = [c for c in run.cases if c.verdict is Verdict.PASSED]

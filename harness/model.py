@@ -51,7 +51,9 @@ class Doubt(StrEnum):
 
 
 #: A run with one of these is stored and shown, never ranked (see leaderboard.ineligible).
-UNRANKED_DOUBTS = frozenset({Doubt.EMULATED, Doubt.ROOT_WORKER, Doubt.SHARED_GPU})
+UNRANKED_DOUBTS = frozenset(
+    {Doubt.EMULATED, Doubt.ROOT_WORKER, Doubt.SHARED_GPU, Doubt.HOST_EXCHANGE}
+)
 
 
 class Mode(StrEnum):
@@ -283,6 +285,7 @@ class Timing:
     floor_ns: float | None = None
     classes: tuple[str, ...] = ()  # "multi-stream", "graph", "synchronises", "host bound"
     blocks: tuple[Block, ...] = field(default=(), repr=False)
+    process_medians_ns: tuple[float, ...] = ()  # what `median_ns` is the median of, by process
 
 
 @dataclass(frozen=True, slots=True)

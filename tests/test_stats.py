@@ -120,14 +120,42 @@ def test_one_process_is_given_the_spread_between_processes_that_it_cannot_show()
 
 def test_a_score_combines_shapes_without_pretending_that_they_are_independent() -> None:
     wide = Interval(100.0, 100 / 1.02, 100 * 1.02)
-    got = stats.combine([wide, Interval(400.0, 400 / 1.04, 400 * 1.04)])
+    got = stats.score_interval([wide, Interval(400.0, 400 / 1.04, 400 * 1.04)])
     assert got.median == pytest.approx(200.0)
     assert got.high / got.median == pytest.approx(math.sqrt(1.02 * 1.04))
 
 
-def test_separated_needs_more_than_noise_and_more_than_half_a_percent() -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_score_from_process_medians_holds_the_truth_whether_shapes_share_errors(
+    shared: bool,
+) -> None:
+    draw, hits, widths = random.Random(7), 0, []
+    for _ in range(300):
+        common = [draw.gauss(0, 0.01) for _ in range(5)]
+        shapes = [
+            [math.exp(common[p] if shared else draw.gauss(0, 0.01)) for p in range(5)]
+            for _ in range(3)
+        ]
+        intervals = [stats.process_interval([[t] * 9 for t in shape]) for shape in shapes]
+        got = stats.score_interval(intervals, shapes)
+        hits += got.low <= 1 <= got.high
+        widths.append(stats.half_width(got))
+    assert hits / 300 >= 0.93
+    assert stats.mean(widths) < (0.022 if shared else 0.014)
+
+
+def test_medians_that_do_not_pair_up_fall_back_to_the_wider_interval() -> None:
+    wide = Interval(100.0, 98.0, 102.0)
+    averaged = stats.score_interval([wide, wide])
+    unpaired: list[list[list[float]]]
+    unpaired = [[[100.0] * 3], [[100.0] * 3, [100.0] * 2], [[100.0], [100.0]], [[], []]]
+    for medians in unpaired:
+        assert stats.score_interval([wide, wide], medians) == averaged
+
+
+def test_separated_needs_more_than_both_noises_and_what_no_run_can_see() -> None:
     a, near = Interval(100.0, 99.9, 100.1), Interval(100.4, 100.3, 100.5)
-    assert not stats.separated(a, near)  # 0.4%: clear, but too small to matter
+    assert not stats.separated(a, near)  # 0.4%: clear, but another run may differ by as much
     assert stats.separated(a, Interval(101.0, 100.9, 101.1))
     assert not stats.separated(a, Interval(101.0, 99.0, 103.0))
     assert not stats.separated(Interval(101.0, 100.9, 101.1), a)

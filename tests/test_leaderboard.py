@@ -1,0 +1,271 @@
+"""Who stands where: tables of hand-made runs, and simulated boards whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+
+import pytest
+
+from benchmarks import simulate_ranking
+from harness import stats
+from harness.leaderboard import boards, ineligible, summarise
+from harness.model import Board, CaseKind, Doubt, Mode, Passed, Run, Standing, Verdict
+from tests.fakes import CPU, SHAPES, make_failure, make_run, make_shape, make_task
+
+
+def board(*runs: Run, **options: object) -> Board:
+    (only,) = boards([summarise(run) for run in runs], **options)  # type: ignore[arg-type]
+    return only
+
+
+def order(made: Board) -> list[tuple[int, str]]:
+    return [(s.rank, s.submission) for s in made.standings]
+
+
+# Who may stand
+
+
+def test_a_ranked_run_that_passed_everything_is_eligible() -> None:
+    assert ineligible(make_run()) is None
+    assert ineligible(make_run(), SHAPES) is None
+
+
+@pytest.mark.parametrize("verdict", [v for v in Verdict if v is not Verdict.PASSED])
+def test_every_other_verdict_is_not(verdict: Verdict) -> None:
+    assert ineligible(make_run(verdict=verdict)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (make_run(mode=Mode.BENCHMARK), "mode benchmark"),
+        (make_run(mode=Mode.TEST), "mode test"),
+        (make_run(custom_shapes=True), "shapes of its own"),
+        (make_run(doubts=[Doubt.EMULATED]), "emulated"),
+        (make_run(doubts=[Doubt.NOISY, Doubt.ROOT_WORKER]), "root worker"),
+        (make_run(doubts=[Doubt.SHARED_GPU]), "shared gpu"),
+        (make_run(failures=[make_failure(SHAPES[0], Verdict.CRASHED, "")]), "1 cases did not pass"),
+        (make_run(times_us=(20, 40)), "no time for 7168x2048x4"),
+        (make_run(times_us=(1, 1, 1, 1), shapes=(*SHAPES, make_shape(1, 1, 1))), "other shapes"),
+        (make_run(times_us=()), "no time for"),
+        (make_run(score_ns=None), "score is not"),
+        (make_run(score_ns=15_000.0), "does not follow"),
+    ],
+)
+def test_what_is_incomplete_or_unsure_is_not_and_says_why(run: Run, reason: str) -> None:
+    assert reason in (ineligible(run, SHAPES) or "")
+
+
+def test_doubts_that_only_ask_for_care_do_not_unrank() -> None:
+    assert ineligible(make_run(doubts=[Doubt.NOISY, Doubt.BUDGET, Doubt.REDUCED_PRECISION])) is None
+
+
+def test_a_run_whose_tests_never_ran_is_not_eligible() -> None:
+    run = make_run()
+    timed = tuple(c for c in run.cases if c.case.kind is CaseKind.BENCHMARK)
+    assert ineligible(dataclasses.replace(run, cases=timed)) == "no test case was checked"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-320, 1e-6, 1e19])
+@pytest.mark.parametrize("field", ["median_ns", "low_ns", "high_ns"])
+def test_one_impossible_time_unranks_the_run_and_cannot_lead(field: str, bad: float) -> None:
+    run = make_run("cheat", score_ns=1.0)
+    *rest, last = run.cases
+    assert last.timing is not None and isinstance(last.outcome, Passed)
+    timing = dataclasses.replace(last.timing, **{field: bad})  # type: ignore[arg-type]
+    outcome = dataclasses.replace(last.outcome, timing=timing)
+    run = dataclasses.replace(run, cases=(*rest, dataclasses.replace(last, outcome=outcome)))
+    assert ineligible(run) is not None
+    assert order(board(run, make_run("honest"))) == [(1, "honest")]
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-320, None])
+@pytest.mark.parametrize("field", ["score_ns", "low_ns", "high_ns"])
+def test_a_summary_with_an_impossible_score_has_no_rank(field: str, score: float | None) -> None:
+    row = dataclasses.replace(summarise(make_run("broken")), **{field: score})  # type: ignore[arg-type]
+    made = boards([row, summarise(make_run("honest"))])[0]
+    assert order(made) == [(1, "honest")]
+    assert [u.submission for u in made.unranked] == ["broken"]
+
+
+# Ranks
+
+
+def test_clear_differences_are_ranked_by_score() -> None:
+    made = board(
+        make_run("slow", times_us=(30, 60, 15)),
+        make_run("fast"),
+        make_run("middle", times_us=(25, 50, 12)),
+    )
+    assert order(made) == [(1, "fast"), (2, "middle"), (3, "slow")]
+    assert [(s.rank_low, s.rank_high) for s in made.standings] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_entries_within_noise_share_a_rank_in_the_order_of_their_time() -> None:
+    made = board(
+        make_run("later", times_us=(20, 40, 10), created=9, noise=0.01),
+        make_run("earlier", times_us=(20.1, 40.2, 10.05), created=1, noise=0.01),
+        make_run("far", times_us=(30, 60, 15)),
+    )
+    assert order(made) == [(1, "earlier"), (1, "later"), (3, "far")]
+    assert made.standings[0].rank_high == 2
+
+
+def test_a_rank_is_shared_with_its_leader_and_does_not_chain() -> None:
+    times = [20.0, 20.24, 20.48]  # each 1.2% apart, noise 1%: neighbours tie, the ends do not
+    made = board(*(make_run(f"s{i}", times_us=(t, t, t), noise=0.01) for i, t in enumerate(times)))
+    assert order(made) == [(1, "s0"), (1, "s1"), (3, "s2")]
+    assert [(s.rank_low, s.rank_high) for s in made.standings] == [(1, 2), (1, 3), (2, 3)]
+
+
+def test_two_runs_1_percent_apart_with_80_tiny_shapes_are_ranked_apart() -> None:
+    shapes = tuple(make_shape(128 * (i + 1), 64, 1) for i in range(80))
+    made = board(
+        make_run("b", times_us=(5.05,) * 80, shapes=shapes, noise=0.001),
+        make_run("a", times_us=(5.0,) * 80, shapes=shapes, noise=0.001),
+    )
+    assert order(made) == [(1, "a"), (2, "b")]
+    assert made.standings[0].score_ns == pytest.approx(5000)
+
+
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    runs = [make_run(f"s{i}", id=f"r{i}", times_us=(20 + i % 3,) * 3, noise=0.01) for i in range(6)]
+    rows = [summarise(run) for run in runs]
+    expected = boards(rows)
+    for seed in range(10):
+        shuffled = random.Random(seed).sample(rows, len(rows))
+        assert boards(shuffled) == expected
+
+
+def test_ranks_lie_within_their_ranges_and_grow_with_the_position() -> None:
+    draw = random.Random(4)
+    runs = [
+        make_run(f"s{i}", id=f"r{i}", times_us=(20 * draw.uniform(1, 1.1),) * 3,
+                 noise=draw.uniform(0.001, 0.03))
+        for i in range(40)
+    ]  # fmt: skip
+    standings = board(*runs).standings
+    assert all(s.rank_low <= s.rank <= s.rank_high for s in standings)
+    assert all(a.rank <= b.rank for a, b in itertools.pairwise(standings))
+    slow = {s.run: s for s in standings}
+    for s in standings:  # the quick search for the range against the plain definition
+        ahead = sum(_separated(slow[o.run], s) for o in standings if o is not s)
+        behind = sum(_separated(s, slow[o.run]) for o in standings if o is not s)
+        assert s.rank_low == min(1 + ahead, s.rank)
+        assert s.rank_high == max(len(standings) - behind, s.rank)
+
+
+def _separated(a: Standing, b: Standing) -> bool:
+    first, second = (stats.Interval(s.score_ns, s.low_ns, s.high_ns) for s in (a, b))
+    return stats.separated(first, second)
+
+
+# Which run stands
+
+
+def test_the_latest_eligible_run_stands_and_the_others_are_shown_with_their_reason() -> None:
+    made = board(
+        make_run("k", id="best", created=1, times_us=(10, 20, 5)),
+        make_run("k", id="now", created=2),
+        make_run("k", id="crash", created=3, verdict=Verdict.CRASHED, message="signal SIGSEGV"),
+        make_run("k", id="other", created=0, author="bob", times_us=(9, 9, 9)),
+    )
+    assert [s.run for s in made.standings] == ["other", "now"]
+    assert [(u.run, u.reason) for u in made.unranked] == [
+        ("crash", "signal SIGSEGV"),
+        ("best", "superseded by now"),
+    ]
+
+
+def test_another_version_of_the_task_is_not_ranked_beside_this_one() -> None:
+    old = make_run("old", digest="0" * 64, times_us=(1, 1, 1), created=1)
+    new = make_run("new", created=2)
+    made = board(old, new)
+    assert order(made) == [(1, "new")]
+    assert made.unranked[0].reason == "another version of the task"
+    given = board(old, new, task=make_task(digest="0" * 64))
+    assert order(given) == [(1, "old")]
+
+
+def test_a_task_that_gained_a_shape_ranks_no_run_without_it() -> None:
+    task = make_task(shapes=(*SHAPES, make_shape(256, 256, 1)))
+    made = board(make_run(), task=task)
+    assert not made.standings and made.unranked[0].reason == "no time for 256x256x1"
+
+
+def test_cpu_and_gpu_and_tasks_never_share_a_board() -> None:
+    runs = [
+        make_run("a"),
+        make_run("b", device=CPU),
+        make_run("c", device=dataclasses.replace(CPU, kind="cuda")),
+        make_run("d", task="other"),
+    ]
+    made = boards([summarise(run) for run in runs])
+    assert [(b.task, b.device) for b in made] == [
+        ("nvfp4_gemv", "AMD EPYC 9554"),
+        ("nvfp4_gemv", "NVIDIA H200"),
+        ("nvfp4_gemv", "AMD EPYC 9554"),
+        ("other", "NVIDIA H200"),
+    ]
+    assert all(len(b.standings) == 1 for b in made)
+
+
+def test_no_runs_make_no_boards() -> None:
+    assert boards([]) == ()
+
+
+# What a standing says
+
+
+def test_speedup_is_the_baselines_score_over_ones_own_and_only_the_baselines() -> None:
+    made = board(
+        make_run("torch_dequant", author="baseline", times_us=(40, 80, 20)),
+        make_run("torch_dequant", author="impostor", times_us=(4000, 8000, 2000)),
+        make_run("fast"),
+    )
+    speedups = {s.author: s.speedup for s in made.standings}
+    assert speedups["ada"] == pytest.approx(2.0)
+    assert speedups["baseline"] == pytest.approx(1.0)
+    assert board(make_run("fast")).standings[0].speedup is None
+
+
+def test_floor_and_light_speed_are_geometric_means_or_unknown() -> None:
+    standing = board(make_run(floor=0.5)).standings[0]
+    assert standing.floor_share == pytest.approx(0.5)
+    light = (8.622 / 20 * 17.275 / 40 * 4.317 / 10) ** (1 / 3)
+    assert standing.light_speed == pytest.approx(light)
+    assert board(make_run(floor=None)).standings[0].floor_share is None
+
+
+def test_a_scores_interval_is_as_wide_as_its_shapes_on_average() -> None:
+    standing = board(make_run(noise=0.01)).standings[0]
+    assert math.log(standing.high_ns / standing.low_ns) / 2 == pytest.approx(0.01)
+
+
+# Simulations (issue 6): the truth is known
+
+
+@pytest.fixture(scope="module")
+def outcome() -> simulate_ranking.Outcome:
+    return simulate_ranking.simulate(boards=40, seed=1)
+
+
+def test_equals_are_put_in_a_strict_order_in_at_most_5_percent_of_pairs(
+    outcome: simulate_ranking.Outcome,
+) -> None:
+    assert outcome.wrong_order <= 0.05
+
+
+def test_a_real_2_percent_difference_is_found_in_at_least_95_percent(
+    outcome: simulate_ranking.Outcome,
+) -> None:
+    assert outcome.found >= 0.95
+
+
+def test_the_incumbents_rule_orders_almost_every_pair_of_equals(
+    outcome: simulate_ranking.Outcome,
+) -> None:
+    assert outcome.incumbent_wrong_order >= 0.5
