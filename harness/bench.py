@@ -8,7 +8,7 @@ from harness.launch import Launcher
 from harness.model import Failed, Verdict
 from harness.progress import Progress
 from harness.session import Session
-from harness.window import Device, Exchange, Frame, Prepared, Window
+from harness.window import Device, Exchange, Frame, Observation, Prepared, Window
 
 #: A submission whose worker dies in one case gets a fresh one for the next, this many times.
 MAX_RESTARTS = 3
@@ -94,11 +94,17 @@ class Bench:
             self.facts.update(window.facts)
         return window
 
-    def observe(self, inputs: Sequence[Prepared]) -> tuple[str, ...]:
-        """What the submission's call does, by its worker's own profiler; empty where it fails."""
-        if self._session is None or self._mapped is None or not self._session.usable:
-            return ()
-        return self._device.observe(self._session, self._mapped[2], inputs)
+    def observe(
+        self, inputs: Sequence[Prepared], *, repeats: int = 1, trace: str = ""
+    ) -> Observation | Failed:
+        """What the submission's call does, by its worker's own profiler."""
+        session = self.alive()
+        if isinstance(session, Failed):
+            return session
+        exchange = self._map(session, inputs[0].frame, len(inputs))
+        if isinstance(exchange, Failed):
+            return exchange
+        return self._device.observe(session, exchange, inputs, repeats=repeats, trace=trace)
 
     def ordered(self, inputs: Sequence[Prepared]) -> Window | Failed | None:
         """The last window's calls again, with their inputs in place before the call is made."""

@@ -66,6 +66,7 @@ class Judge:
                     results += self._measurement().run(todo.timed)
         finally:
             self._bench.close()
+        self._device.recover()
         return self._conclude(results, failure, created_ns, time.monotonic_ns() - begin_ns)
 
     def _test(self, cases: Sequence[Case]) -> list[CaseResult]:

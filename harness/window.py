@@ -87,6 +87,46 @@ class Exchange(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Activity:
+    """One kernel or copy on the device (CPU: one operator); times from the first call's start."""
+
+    stream: int
+    start_ns: int
+    duration_ns: int
+    call: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A profiler's view from inside the worker: testimony, for people and for class labels."""
+
+    activities: tuple[Activity, ...]
+    facts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, kernels: Sequence[str], facts: Sequence[str]) -> Observation:
+        """Read what a worker sent; lines that do not fit are left out."""
+        known = [fact for fact in facts if fact in CLASSES]
+        return cls(tuple(a for a in map(_activity, kernels) if a is not None), tuple(known))
+
+
+#: The profiler of a fresh process takes seconds to start.
+OBSERVE_NS = 60_000_000_000
+#: Labels that a profiler can find.
+CLASSES = ("multi-stream", "graph", "synchronises")
+
+
+def _activity(line: str) -> Activity | None:
+    parts = line.split("\t", 4)
+    numbers = parts[:4]
+    if len(parts) != 5 or not all(n.isascii() and n.isdigit() and len(n) < 19 for n in numbers):
+        return None
+    stream, start_ns, duration_ns, call = map(int, numbers)
+    return Activity(stream, start_ns, duration_ns, call, parts[4])
+
+
+@dataclass(frozen=True, slots=True)
 class Audited:
     """What one process's windows amount to, once testimony and the judge's clock agree."""
 
@@ -146,9 +186,15 @@ class Device(Protocol):
         """The same call with its inputs there beforehand; None where that could change nothing."""
 
     def observe(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared]
-    ) -> tuple[str, ...]:
-        """Classes of the submission's call, as its worker's profiler sees it: testimony."""
+        self,
+        session: Session,
+        exchange: Any,
+        inputs: Sequence[Prepared],
+        *,
+        repeats: int,
+        trace: str,
+    ) -> Observation | Failed:
+        """What the submission's calls do, as its worker's profiler sees it."""
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """How many calls a long window should hold, and how many such windows to take."""
@@ -157,8 +203,19 @@ class Device(Protocol):
         self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
     ) -> Audited | Failed: ...
 
+    def recover(self) -> None:
+        """Called once the workers are gone: see that they left nothing behind on the device."""
+
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         """The least time in which this device can read so many bytes, or None if unknown."""
+
+
+def observed(session: Session, *, repeats: int, trace: str, body: str = "") -> Observation | Failed:
+    """Have the worker run its profiler over the calls that are in the exchange."""
+    seen = session.order(
+        "observe", timeout_ns=OBSERVE_NS, slots=[0], repeats=repeats, trace=trace, body=body
+    )
+    return seen if isinstance(seen, Failed) else Observation.parse(seen["kernels"], seen["facts"])
 
 
 def parse_where(words: Sequence[str], frame: Frame) -> list[tuple[str, int]] | None:

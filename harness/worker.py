@@ -36,7 +36,7 @@ class Lane(Protocol):
         Without a kernel, before the import, the order names a body of our own to calibrate with.
         """
 
-    def observe(self, kernel: Callable[[Any], Any], order: dict[str, Any]) -> dict[str, Any]:
+    def observe(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
         """Run calls under a profiler and return the fields of `observed`."""
 
     def close(self) -> None: ...
@@ -82,7 +82,7 @@ class Worker:
             self._channel.send("done", seq=order["seq"], **self._lane.call(self._kernel, order))
             return
         if kind == "observe":
-            assert self._lane is not None and self._kernel is not None
+            assert self._lane is not None
             seen = self._lane.observe(self._kernel, order)
             self._channel.send("observed", seq=order["seq"], **seen)
             return
@@ -116,6 +116,10 @@ class Worker:
             from harness.devices.cpu_lane import CpuLane
 
             self._lane = CpuLane(order, descriptors)
+        elif "sizes" in order and len(order["sizes"]) == len(order["inputs"] + order["outputs"]):
+            from harness.devices.cuda_host_lane import CudaHostLane
+
+            self._lane = CudaHostLane(order, descriptors)
         else:
             from harness.devices.cuda_lane import CudaLane
 

@@ -18,7 +18,16 @@ from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
 from harness.model import Block, Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
 from harness.timing import Estimate
-from harness.window import Answer, Audited, Frame, Prepared, Window, parse_where
+from harness.window import (
+    Answer,
+    Audited,
+    Frame,
+    Observation,
+    Prepared,
+    Window,
+    observed,
+    parse_where,
+)
 
 #: A worker that may shrink the file could make the judge die of SIGBUS on its next read
 #: (tests/exploits/zoo/m6_shrink_shared_memory.py).
@@ -135,14 +144,23 @@ class CpuDevice:
         return None
 
     def observe(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared]
-    ) -> tuple[str, ...]:
-        """Nothing: the classes are about streams, graphs and launches."""
-        return ()
+        self,
+        session: Session,
+        exchange: CpuExchange,
+        inputs: Sequence[Prepared],
+        *,
+        repeats: int,
+        trace: str,
+    ) -> Observation | Failed:
+        exchange.load(inputs[0].tensors)
+        return observed(session, repeats=repeats, trace=trace)
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """None: the judge's clock is around every single call."""
         return 1, 0
+
+    def recover(self) -> None:
+        """Memory and processor time went with the processes."""
 
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         """Unknown: caches of many megabytes make a bandwidth bound meaningless here."""

@@ -44,10 +44,13 @@ class CpuLane:
     def close(self) -> None:
         """The maps go when the last tensor over them does."""
 
-    def observe(self, kernel: Callable[[Any], Any], order: dict[str, Any]) -> dict[str, Any]:
-        """Run one call under torch's profiler: operators take the place of kernels."""
+    def observe(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
+        """Run calls under torch's profiler: operators take the place of kernels."""
+        assert kernel is not None
         tensors = [view_as(payload, spec) for payload, spec in self._inputs]
-        return observe.calls(kernel, [rebuild(self._tree, tensors)], order["trace"], cuda=False)
+        return observe.calls(
+            kernel, [rebuild(self._tree, tensors)] * order["repeats"], order["trace"], cuda=False
+        )
 
     def call(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
         assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +20,15 @@ from harness.errors import DeviceError
 from harness.exchange import TensorSpec
 from harness.model import Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
-from harness.window import Audited, Frame, Prepared, Window, parse_where
+from harness.window import (
+    Audited,
+    Frame,
+    Observation,
+    Prepared,
+    Window,
+    observed,
+    parse_where,
+)
 
 #: The flush writes, then reads back, this many times the L2.  Writing alone leaves dirty lines, and
 #: their write-back is billed to whoever runs next: 2 to 5 us on this problem's shapes (H200).
@@ -30,8 +39,10 @@ GATE_NS = 30_000_000
 SYNCHRONOUS_GATE_NS = 3_000_000
 #: A context switch costs over 100 us, so nobody can use the GPU unseen for less (H200).
 TRIP_NS = 100_000
-#: The profiler of a fresh process takes seconds to start.
-OBSERVE_NS = 60_000_000_000
+#: How long a killed worker's context may take to be torn down (54 ms on an H200).
+DRAIN_NS = 5_000_000_000
+#: A read of a few hundred MB reaches 0.8 of the bandwidth of one of 4 GiB; half is a sick GPU.
+SLOW_SHARE = 2.0
 CALIBRATION_BYTES = 64 << 20
 SPIN_CYCLES = 20_000
 #: What torch and the driver take besides our buffers.
@@ -50,7 +61,12 @@ class CudaDevice:
         self._index = index
         self.name = f"cuda:{index}"
         self._gpu = nvml.Gpu.open(index)
+        exclusive = self._gpu.exclusive()
+        if exclusive is not None:
+            raise DeviceError(f"cuda:{index}: {exclusive}")
         self._others = self._gpu.other_processes()  # before we have a context of our own
+        self._notes: list[str] = []
+        self._before = self._gpu.clocks()
         torch.cuda.set_device(index)
         self._properties = torch.cuda.get_device_properties(index)
         self._bodies = Bodies(index)
@@ -65,6 +81,31 @@ class CudaDevice:
         self._calibration: Calibration | None = None
         self._slot_bytes = 0  # of the last exchange
         self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
+
+    def recover(self) -> None:
+        """Wait until the workers' memory is back, and see that the GPU still reads at its speed."""
+        torch.cuda.synchronize()
+        until_ns = time.monotonic_ns() + DRAIN_NS
+        while time.monotonic_ns() < until_ns:
+            if not self._gpu.other_processes():
+                break
+            time.sleep(0.02)
+        else:
+            self._notes.append(f"a worker still holds the GPU {DRAIN_NS // 10**9} s after its end")
+        times = []
+        for _ in range(3):
+            begin, end = events(2)
+            begin.record()
+            self._bodies.read(self._clean)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e6)
+        expected_ns = self._floor.floor_ns(self._clean.numel())
+        if min(times) > SLOW_SHARE * expected_ns:
+            self._notes.append(
+                f"the GPU reads {min(times) / expected_ns:.1f}x slower than when it was measured; "
+                "look at nvidia-smi -q before the next run"
+            )
 
     # -- what this device is ---------------------------------------------------------------------
 
@@ -101,7 +142,7 @@ class CudaDevice:
         return tuple(found)
 
     def notes(self) -> tuple[str, ...]:
-        return (*self._others, *self._gpu.shares())
+        return (*self._others, *self._gpu.shares(), *self._notes)
 
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         return self._floor.floor_ns(compulsory_bytes)
@@ -109,6 +150,7 @@ class CudaDevice:
     # -- the window ------------------------------------------------------------------------------
 
     def exchange(self, frame: Frame, slots: int) -> CudaExchange:
+        self._before = self._gpu.clocks()
         exchange = CudaExchange(frame, slots, self._index)
         self._slot_bytes = sum(spec.allocation_bytes for spec in frame.inputs + frame.outputs)
         exchange.quiet_reveal_ns = self._time_reveal(exchange, frame, slots)
@@ -261,14 +303,18 @@ class CudaDevice:
         return Window(0, 0, 0, answers, tripped=False, late=False)
 
     def observe(
-        self, session: Session, exchange: CudaExchange, inputs: Sequence[Prepared]
-    ) -> tuple[str, ...]:
+        self,
+        session: Session,
+        exchange: CudaExchange,
+        inputs: Sequence[Prepared],
+        *,
+        repeats: int,
+        trace: str,
+        body: str = "",
+    ) -> Observation | Failed:
         exchange.reveal(inputs, range(len(inputs)))
         torch.cuda.synchronize()
-        seen = session.order(
-            "observe", timeout_ns=OBSERVE_NS, slots=list(range(len(inputs))), trace=""
-        )
-        return () if isinstance(seen, Failed) else tuple(seen["facts"])
+        return observed(session, repeats=repeats, trace=trace, body=body)
 
     # -- the clock -------------------------------------------------------------------------------
 
@@ -340,7 +386,7 @@ class CudaDevice:
         if isinstance(found, Failed):
             return found
         now = self._gpu.clocks()
-        blocks = tuple(replace(block, after=now) for block in found.blocks)
+        blocks = tuple(replace(b, before=self._before, after=now) for b in found.blocks)
         return replace(found, blocks=blocks)
 
 

@@ -98,19 +98,22 @@ class Gpu:
 
     def shares(self) -> tuple[str, ...]:
         """Modes in which contexts are not time-sliced as the clock expects, each with a remedy."""
-        found = []
+        if not _mps_runs():
+            return ()
+        return (
+            "MPS is running, which lets a worker run beside the judge unseen: "
+            "echo quit | nvidia-cuda-mps-control",
+        )
+
+    def exclusive(self) -> str | None:
+        """Why judge and worker cannot both use this GPU, with the remedy, or None."""
         mode = _ask(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
-        if mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
-            found.append(
-                "the GPU is in EXCLUSIVE_PROCESS mode, where judge and worker cannot both use it: "
-                "nvidia-smi -c DEFAULT"
-            )
-        if _mps_runs():
-            found.append(
-                "MPS is running, which lets a worker run beside the judge unseen: "
-                "echo quit | nvidia-cuda-mps-control"
-            )
-        return tuple(found)
+        if mode != pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
+            return None
+        return (
+            "is in EXCLUSIVE_PROCESS mode, where judge and worker cannot both use it; "
+            "run `nvidia-smi -c DEFAULT` first"
+        )
 
 
 def _ask(question: Callable[[], Any]) -> Any:

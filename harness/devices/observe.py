@@ -14,13 +14,19 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 _CALL = "harness.call"
+_BETWEEN = "harness.between"
 #: Runtime and driver calls that make the host wait for the device.
 _WAITS = ("Synchronize", "cudaMemcpy", "cuMemcpyDtoH")
 _MAX_KERNELS = 200
 
 
 def calls(
-    kernel: Callable[[Any], Any], data: Sequence[Any], trace: str, *, cuda: bool
+    kernel: Callable[[Any], Any],
+    data: Sequence[Any],
+    trace: str,
+    *,
+    cuda: bool,
+    before: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run one call per item of `data` and list what ran on the device.
 
@@ -31,6 +37,10 @@ def calls(
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     with profile(activities=activities) as profiler:
         for item in data:
+            with record_function(_BETWEEN):
+                if before is not None:
+                    before()
+                    torch.cuda.synchronize()
             with record_function(_CALL):
                 kernel(item)
             if cuda:
@@ -43,27 +53,35 @@ def calls(
 
 
 def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
-    ranges = [
-        (e.start_ns(), e.end_ns())
-        for e in events
-        if e.name() == _CALL and e.device_type() == DeviceType.CPU
-    ]
+    marks = [e for e in events if e.device_type() == DeviceType.CPU]
+    ranges = sorted((e.start_ns(), e.end_ns()) for e in marks if e.name() == _CALL)
+    pauses = sorted(e.start_ns() for e in marks if e.name() == _BETWEEN)
     origin = min((start for start, _ in ranges), default=0)
     wanted = DeviceType.CUDA if cuda else DeviceType.CPU
-    device = [e for e in events if e.device_type() == wanted and e.name() != _CALL]
+    device = [
+        e
+        for e in events
+        if e.device_type() == wanted
+        and e.name() not in (_CALL, _BETWEEN)
+        and _call_of(e.start_ns(), ranges, pauses) is not None
+    ]
     inside = [e for e in events if any(a <= e.start_ns() < b for a, b in ranges)]
     device.sort(key=lambda event: event.start_ns())
     kernels = [
         f"{e.device_resource_id()}\t{e.start_ns() - origin}\t{e.duration_ns()}\t"
-        f"{_call_of(e.start_ns(), ranges)}\t{e.name()[:160]}"
+        f"{_call_of(e.start_ns(), ranges, pauses)}\t{e.name()[:160]}"
         for e in device[:_MAX_KERNELS]
     ]
     return {"kernels": kernels, "facts": _facts(device, inside) if cuda else []}
 
 
-def _call_of(start_ns: int, ranges: Sequence[tuple[int, int]]) -> int:
-    """Which call a kernel belongs to: the last one that had begun, as calls are synchronised."""
-    return max(0, sum(begin <= start_ns for begin, _ in sorted(ranges)) - 1)
+def _call_of(start_ns: int, ranges: Sequence[tuple[int, int]], pauses: Sequence[int]) -> int | None:
+    """Which call a kernel belongs to: the last one that had begun, as calls are synchronised.
+
+    None for what ran between calls.
+    """
+    call = sum(begin <= start_ns for begin, _ in ranges) - 1
+    return call if call >= 0 and sum(begin <= start_ns for begin in pauses) - 1 == call else None
 
 
 def _facts(device: Sequence[Any], inside: Sequence[Any]) -> list[str]:

@@ -36,8 +36,11 @@ def device(name: str) -> tuple[Device, Budget]:
         raise UsageError(
             f"--device {name}: {found}; choose another one, or --device cpu to check without a GPU"
         )
+    from harness.devices import cuda_host
     from harness.devices.cuda import CudaDevice
 
+    if not cuda_host.exportable(index):
+        return cuda_host.HostCudaDevice(index), CUDA_BUDGET
     return CudaDevice(index), CUDA_BUDGET
 
 
