@@ -124,7 +124,7 @@ def _show(
         )
         console.print(view)
         return
-    if narrowed:
+    if narrowed and not boards:
         console.print("No ranked run fits --device and --task; leave them out to see every board.")
     elif boards:
         console.print(

@@ -101,7 +101,7 @@ class Fitted:
                         spans.append(Span(len(line), len(line) + len(part), cell[1]))
                     line += part
                 end += width + _GAP
-            yield Text(line, no_wrap=True, overflow="fold", spans=spans)
+            yield Text(line, overflow="fold", spans=spans)
 
 
 def _words(cell: Cell) -> str:

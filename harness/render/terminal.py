@@ -106,10 +106,10 @@ def _place(case: CaseResult, signs: Marks) -> str:
 def _cases(run: Run, signs: Marks) -> RenderableType:
     """Every case: what was checked and how far off it was."""
     columns = [
-        Column("case"),
-        Column("shape"),
-        Column("inputs"),
-        Column("verdict"),
+        Column("case", order=4),
+        Column("shape", wrap=True),
+        Column("inputs", wrap=True),
+        Column("verdict", wrap=True),
         Column("mismatches", right=True, order=3),
         Column("largest error", right=True, order=2),
         Column("ulp", right=True, order=1),
@@ -134,7 +134,7 @@ def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
     """The times of each shape, and their geometric mean where the run has a score."""
     summary = leaderboard.summarise(run)
     columns = [
-        Column("shape"),
+        Column("shape", wrap=True),
         Column("time", right=True),
         Column(f"{signs.plus_minus} 95%", right=True, order=6),
         Column("of floor", right=True, order=5),
@@ -192,16 +192,16 @@ def _histograms(timed: list[CaseResult], signs: Marks) -> Iterator[RenderableTyp
         bars = text.histogram(times, signs)
         if bars is not None:
             label = plain(case.case.shape.label, signs.encoding)
-            table.add_row(*(Text(part, no_wrap=True) for part in (label, *bars)))
+            table.add_row(*map(_folding, (label, *bars)))
     yield table
 
 
 def _remarks(run: Run, signs: Marks) -> Iterator[RenderableType]:
     table = _grid()
     for doubt in run.doubts:
-        table.add_row(Text("doubt", "yellow"), Text(f"{doubt}: {words.DOUBTS[doubt]}"))
+        table.add_row(Text("doubt", "yellow"), _folding(f"{doubt}: {words.DOUBTS[doubt]}"))
     for note in run.notes:
-        table.add_row(Text("note"), Text(plain(note, signs.encoding), overflow="fold"))
+        table.add_row(Text("note"), _folding(plain(note, signs.encoding)))
     if table.rows:
         yield ""
         yield table
@@ -209,6 +209,10 @@ def _remarks(run: Run, signs: Marks) -> Iterator[RenderableType]:
 
 def _grid() -> Table:
     return Table.grid(padding=(0, 2), pad_edge=False)
+
+
+def _folding(words: str, style: str = "") -> Text:
+    return Text(words, style, overflow="fold")
 
 
 def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
@@ -221,13 +225,13 @@ def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
     table = _grid()
     for name, value in facts:
         name, value = plain(name, signs.encoding), plain(value, signs.encoding)
-        table.add_row(Text(name, "dim"), Text(value, overflow="fold"))
+        table.add_row(_folding(name, "dim"), _folding(value))
     yield table
     if run.log.strip():
         yield ""
         yield Text("what it printed", "dim")
         for line in text.lines(run.log.rstrip("\n"), signs.encoding):
-            yield _indented(Text(line, overflow="fold"))
+            yield _indented(_folding(line))
 
 
 def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None) -> Text:

@@ -1,0 +1,381 @@
+"""What people see: complete, in any width, encoding and colour setting, whatever the text says."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import RenderableType
+
+from harness import cli, leaderboard
+from harness.model import Board, Doubt, Mode, Run, Verdict
+from harness.render import text
+from harness.render.standings import boards_view
+from harness.render.terminal import make_console, run_view
+from harness.store import open_store
+from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "golden"
+NOW_NS = EPOCH_NS + 90_000 * 10**9
+
+NASTY = "[bold]x[/] \x1b[31mred \u202egnp.py [link=http://x]y \ud800 \u2603"
+
+
+def draw(view: RenderableType, width: int | None = None, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding)
+    make_console(stream, {}, width=width).print(view)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def entries() -> list[Run]:
+    return [
+        make_run("cuda_inline", created=1),
+        make_run("torch_dequant", author="baseline", times_us=(90, 200, 50), created=2),
+        make_run("mid", author="bob", times_us=(20.05, 40.1, 10), noise=0.01),
+        make_run("triton_graph", author="bob", times_us=(23, 44, 13), created=7_000, noise=0.01,
+                 doubts=[Doubt.NOISY, Doubt.HOST_BOUND]),
+        make_run("a_name_of_a_submission_that_is_quite_long", times_us=(25, 46, 14), created=30),
+        make_run("wrong", verdict=Verdict.WRONG_ANSWER, message="7 of 7168 elements differ"),
+        make_run("torch_dequant", author="baseline", times_us=(9000, 20000, 5000), device=CPU,
+                 id="cpu", floor=None),
+    ]  # fmt: skip
+
+
+def boards(runs: list[Run]) -> tuple[Board, ...]:
+    return leaderboard.boards([leaderboard.summarise(run) for run in runs])
+
+
+def view(runs: list[Run], encoding: str = "utf-8", **options: object) -> RenderableType:
+    signs = text.marks(encoding)
+    return boards_view(boards(runs), signs=signs, now_ns=NOW_NS, **options)  # type: ignore[arg-type]
+
+
+def failed() -> Run:
+    return make_run(
+        "broken",
+        verdict=Verdict.WRONG_ANSWER,
+        times_us=(),
+        message="7 of 7168 elements differ",
+        failures=[
+            make_failure(
+                SHAPES[0],
+                Verdict.WRONG_ANSWER,
+                "7 of 7168 elements differ; worst at [3, 0, 0]: expected 12.5, got 0.0",
+            )
+        ],
+        doubts=[Doubt.ROOT_WORKER],
+        notes=["cannot confine the worker: install bubblewrap"],
+        log="compiling\n\ttab \x1b[2J\nlast line",
+    )
+
+
+# Golden files: run with HARNESS_GOLDEN=1 to write them, then look at them
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+@pytest.mark.parametrize("name", ["boards", "run", "failed"])
+def test_it_looks_as_it_was_when_it_was_last_looked_at(name: str, width: int) -> None:
+    signs = text.marks("utf-8")
+    made = {
+        "boards": lambda: view(entries(), everything=True),
+        "run": lambda: run_view(entries()[0], signs=signs, full=True),
+        "failed": lambda: run_view(failed(), signs=signs, full=True),
+    }[name]()
+    drawn = draw(made, width)
+    path = GOLDEN / f"{name}_{width}.txt"
+    if os.environ.get("HARNESS_GOLDEN"):
+        path.write_text(drawn, encoding="utf-8")
+    assert drawn == path.read_text(encoding="utf-8")
+    assert max(map(len, drawn.splitlines())) <= width
+
+
+# Width
+
+
+def test_piped_output_is_not_cut_whatever_columns_says() -> None:
+    drawn = draw(view(entries()))
+    for run in entries()[:5]:
+        assert f" {run.submission.name} " in drawn
+        assert run.id in drawn
+    assert "\u2026" not in drawn
+    assert make_console(io.StringIO(), {"COLUMNS": "20"}).width > 1000
+
+
+@pytest.mark.parametrize("width", [20, 24, 40])
+def test_a_narrow_screen_keeps_rank_and_score_and_folds_names(width: int) -> None:
+    drawn = draw(view(entries()), width)
+    for score in ("20.00 \u00b5s", "20.03 \u00b5s", "23.61 \u00b5s", "96.55 \u00b5s", "9.655 ms"):
+        assert score in drawn
+    squeezed = "".join(drawn.split())
+    assert "_inli" in squeezed or "inline" in squeezed
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "x", ""])
+def test_a_senseless_columns_is_ignored(columns: str) -> None:
+    assert make_console(io.StringIO(), {"COLUMNS": columns}).width > 0
+
+
+def test_scores_that_differ_look_different() -> None:
+    runs = [make_run(f"s{t}", times_us=(t,) * 3, noise=0.0001) for t in (1731.8, 1744.9, 1731.84)]
+    drawn = draw(view(runs))
+    assert "1.73180 ms" in drawn and "1.73184 ms" in drawn and "1.74490 ms" in drawn
+
+
+# Untrusted text
+
+
+def nasty_run() -> Run:
+    run = make_run(
+        NASTY,
+        author=NASTY,
+        id=NASTY,
+        message=NASTY,
+        verdict=Verdict.RUNTIME_ERROR,
+        failures=[make_failure(SHAPES[0], Verdict.RUNTIME_ERROR, f"closing [/tmp/x] {NASTY}")],
+        log=NASTY,
+        notes=[NASTY],
+        device=dataclasses.replace(CPU, name=NASTY, facts=((NASTY, NASTY),)),
+        task=NASTY,
+    )
+    return dataclasses.replace(run, environment=((NASTY, NASTY),))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252", "cp437", "latin-1"])
+def test_untrusted_text_is_shown_literally_and_never_interpreted(encoding: str) -> None:
+    signs = text.marks(encoding)
+    passed = dataclasses.replace(nasty_run(), verdict=Verdict.PASSED, cases=make_run().cases)
+    drawn = draw(run_view(nasty_run(), signs=signs, full=True), 120, encoding)
+    drawn += draw(view([nasty_run(), passed], encoding, everything=True), None, encoding)
+    assert "[bold]x[/]" in drawn and "[link=http://x]y" in drawn and "closing [/tmp/x]" in drawn
+    assert "\\x1b[31mred" in drawn and "\\u202e" in drawn and "\\ud800" in drawn
+    assert not {"\x1b", "\u202e", "\x00", "\ud800"} & set(drawn)
+
+
+def test_a_name_of_300_characters_does_not_push_rank_and_score_off() -> None:
+    drawn = draw(view([make_run("n" * 300)]), 80)
+    assert "20.00 \u00b5s" in drawn and max(map(len, drawn.splitlines())) <= 80
+    assert drawn.count("n") >= 300
+
+
+# Encodings
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437", "latin-1"])
+def test_every_encoding_shows_the_whole_board(encoding: str) -> None:
+    drawn = draw(view([*entries(), make_run("\u0141\u2603")], encoding), 200, encoding)
+    assert "torch_dequant" in drawn
+    assert "\\u0141\\u2603" in drawn
+    assert f"20.00 {text.marks(encoding).micro}s" in drawn
+
+
+# Colour
+
+
+def escapes(environment: dict[str, str], *, terminal: bool = False) -> int:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    make_console(stream, environment, width=120).print(view(entries()))
+    return stream.getvalue().count("\x1b")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"NO_COLOR": "1"}, {"NO_COLOR": ""}, {"FORCE_COLOR": "0"}, {"FORCE_COLOR": ""},
+     {"CI": "true"}, {"TERM": "dumb"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}],
+)  # fmt: skip
+def test_a_file_gets_no_colour_unless_it_is_forced(environment: dict[str, str]) -> None:
+    assert escapes(environment) == 0
+
+
+def test_forced_colour_reaches_a_file() -> None:
+    assert escapes({"FORCE_COLOR": "1"}) > 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({"TERM": "xterm"}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False),
+     ({"NO_COLOR": "0"}, False), ({"TERM": "dumb"}, False)],
+)  # fmt: skip
+def test_a_terminal_gets_colour_unless_it_is_refused(
+    environment: dict[str, str], coloured: bool
+) -> None:
+    assert bool(escapes(environment, terminal=True)) is coloured
+
+
+# What is said
+
+
+def test_a_failure_says_where_why_and_what_to_do() -> None:
+    drawn = draw(run_view(failed(), signs=text.marks("utf-8")), 100)
+    assert "wrong_answer  7168x16384x1 normal inputs: 7 of 7168 elements differ" in drawn
+    assert "root worker: the submission ran as root" in drawn
+    assert drawn.rstrip().endswith("broken did not pass: wrong_answer")
+
+
+@pytest.mark.parametrize("doubt", list(Doubt))
+def test_every_doubt_is_worded(doubt: Doubt) -> None:
+    drawn = draw(run_view(make_run(doubts=[doubt]), signs=text.marks("ascii")))
+    assert f"{doubt}: " in drawn
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_is_shown(verdict: Verdict) -> None:
+    run = make_run(verdict=verdict, failures=[make_failure(SHAPES[0], verdict, "because")])
+    assert verdict in draw(run_view(run, signs=text.marks("utf-8"), full=True))
+
+
+def test_a_run_that_cannot_rank_says_why_and_one_that_does_says_its_rank() -> None:
+    signs = text.marks("utf-8")
+    run = make_run(mode=Mode.BENCHMARK)
+    assert "not ranked: made in mode benchmark" in draw(run_view(run, signs=signs))
+    standing = boards(entries())[0].standings[1]
+    said = draw(run_view(entries()[0], signs=signs, standing=standing, of=5))
+    assert "rank 1 of 5 (between 1 and 2 within noise)" in said
+
+
+def test_a_run_without_cases_or_samples_is_drawn() -> None:
+    empty = dataclasses.replace(
+        make_run(verdict=Verdict.IMPORT_ERROR, message="no module named x"), cases=(), score_ns=None
+    )
+    drawn = draw(run_view(empty, signs=text.marks("utf-8"), full=True), 80)
+    assert "no module named x" in drawn
+
+
+# Units
+
+
+@pytest.mark.parametrize(
+    ("ns", "shown"),
+    [(0.5, "0.5000 ns"), (1, "1.000 ns"), (999.4, "999.4 ns"), (999.96, "1.000 \u00b5s"),
+     (1731.8e3, "1.732 ms"), (1744.9e3, "1.745 ms"), (12.5e9, "12.50 s"), (None, "\u2013"),
+     (float("nan"), "\u2013"), (float("inf"), "\u2013")],
+)  # fmt: skip
+def test_a_time_has_four_figures_in_the_unit_that_suits_it(ns: float | None, shown: str) -> None:
+    assert text.duration(ns) == shown
+
+
+def test_times_in_rfc_3339_are_utc_and_impossible_ones_unknown() -> None:
+    assert text.rfc3339(EPOCH_NS + 123_456_789) == "2026-03-01T12:00:00.123Z"
+    assert text.rfc3339(10**30) is None and text.rfc3339(-(10**30)) is None
+
+
+def test_a_histogram_shows_a_lone_sample_beside_thousands() -> None:
+    got = text.histogram([1000.0] * 5000 + [1100.0] * 60, width=10)
+    assert got is not None
+    assert got[1][0] == "\u2588" and got[1][-1] == "\u2581" and got[1][1:-1].isspace()
+    assert text.histogram([1.0, 2.0]) is None
+
+
+# The commands, as processes and in a terminal
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)  # outside of any task, whose version would not be that of the fakes
+    where = f"sqlite:///{tmp_path / 'harness.db'}"
+    with open_store(where, create=True) as store:
+        for run in entries():
+            store.add(run)
+    return where
+
+
+def harness(*argv: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    code = "import sys; from harness.cli import main; main()"
+    inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LD_LIBRARY_PATH")}
+    environment = {**inherited, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv], env=environment, capture_output=True, cwd="/"
+    )
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+     {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "cp1252"}, {"COLUMNS": "20"}],
+)  # fmt: skip
+def test_leaderboard_and_show_work_in_every_locale(url: str, environment: dict[str, str]) -> None:
+    for argv in (("leaderboard", "--all"), ("show", "cpu")):
+        got = harness(*argv, "--db", url, **environment)
+        assert got.returncode == 0, got.stderr
+        assert b"torch_dequant" in got.stdout and got.stderr == b""
+
+
+def test_leaderboard_loads_neither_torch_nor_scipy_nor_numpy(url: str) -> None:
+    code = (
+        "import sys; from harness.cli import run; code = run(sys.argv[1:]);"
+        "assert not {'torch', 'scipy', 'numpy'} & {*sys.modules}; sys.exit(code)"
+    )
+    argv = [sys.executable, "-c", code, "leaderboard", "--db", url]
+    got = subprocess.run(argv, capture_output=True, cwd=ROOT)
+    assert got.returncode == 0, got.stderr
+
+
+def test_in_a_terminal_the_board_is_as_wide_as_columns(url: str) -> None:
+    code = "import sys; from harness.cli import main; main()"
+    master, slave = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "60", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", code, "leaderboard", "--db", url]
+    process = subprocess.Popen(argv, stdout=slave, env=environment, cwd="/")
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # the other end is closed
+            break
+        shown += part
+    assert process.wait() == 0
+    os.close(master)
+    assert max(len(line) for line in shown.decode().splitlines()) <= 60
+
+
+def test_limit_cuts_the_rows_and_not_the_ranks(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["leaderboard", "--db", url, "--limit", "1", "--device", "NVIDIA H200"]) == 0
+    shown = capfd.readouterr().out
+    assert "4 more entries are not shown" in shown and "share rank 1" in shown
+
+
+@pytest.mark.parametrize("argv", [["--device", "Cray"], ["--task", "none"]])
+def test_a_filter_that_fits_nothing_says_so(
+    url: str, argv: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["leaderboard", "--db", url, *argv]) == 0
+    assert "leave them out" in capfd.readouterr().out
+
+
+def test_an_empty_board_says_what_to_run_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARNESS_DB", raising=False)
+    assert cli.run(["leaderboard"]) == 0
+    assert "harness run submissions/torch_dequant.py" in capfd.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_arguments_and_databases_exit_with_2_or_3_and_one_line(
+    url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_text("no database " * 100)
+    for argv, code in [
+        (["show", "nothing", "--db", url], 2),
+        (["show", "--db", url], 2),
+        (["leaderboard", "--limit", "0", "--db", url], 2),
+        (["leaderboard", "--format", "xml"], 2),
+        (["leaderboard", "--db", "harness.db"], 2),
+        (["leaderboard", "--db", f"sqlite:///{tmp_path / 'none.db'}"], 3),
+        (["leaderboard", "--db", f"sqlite:///{broken}"], 3),
+    ]:
+        assert cli.run(argv) == code, argv
+        said = capfd.readouterr()
+        assert said.out == "" and 1 <= len(said.err.splitlines()) <= 2
