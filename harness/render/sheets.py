@@ -67,12 +67,12 @@ def boards_markdown(boards: Iterable[Board], *, everything: bool = False) -> str
     for board in boards:
         rows = [_markdown_row(s, t) for s, t in _scored(board.standings)]
         head = "| rank | submission | author | score | \u00b1 95% | speedup | doubts |"
-        parts.append(f"{_code(board.task)} on {_code(board.device)}\n")
+        parts.append(f"{code(board.task)} on {code(board.device)}\n")
         parts.append("\n".join([head, "| ---: | --- | --- | ---: | ---: | ---: | --- |", *rows]))
         if everything and board.unranked:
             parts.append("\n| without a rank | author | why |\n| --- | --- | --- |")
             parts += [
-                _line(_code(t) for t in (u.submission, u.author, u.reason)) for u in board.unranked
+                _line(code(t) for t in (u.submission, u.author, u.reason)) for u in board.unranked
             ]
         parts.append("")
     return "\n".join(parts)
@@ -87,8 +87,8 @@ def _markdown_row(s: Standing, score: str) -> str:
     between = f" ({s.rank_low}\u2013{s.rank_high})" if s.rank_low != s.rank_high else ""
     cells = (
         f"{s.rank}{between}",
-        _code(s.submission),
-        _code(s.author),
+        code(s.submission),
+        code(s.author),
         score,
         text.spread(s.low_ns, s.score_ns, s.high_ns),
         text.factor(s.speedup),
@@ -101,7 +101,7 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _code(value: str) -> str:
+def code(value: str) -> str:
     """Untrusted text as a code span: there no markup, HTML, mention or link is read."""
     safe = text.plain(value)
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", safe)), default=0))
