@@ -20,6 +20,9 @@ from harness.errors import TaskError
 #: A hand-written file of shapes is a few KiB; beyond this it is not one.
 MAX_BYTES = 1 << 20
 
+#: Levels of lists and mappings; a row's `inputs` are on the fourth.
+MAX_DEPTH = 8
+
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -111,23 +114,31 @@ def read(path: Path) -> Value:
         if len(raw) > MAX_BYTES:
             raise TaskError(f"{path}:1: larger than {MAX_BYTES} bytes. List fewer shapes")
         text = raw.decode("utf-8")
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = _line(event.start_mark)
-                raise TaskError(f"{path}:{line}: `*{event.anchor}` is an alias. Write it out")
+        _refuse_bombs(path, text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise TaskError(f"{path}:1: cannot be read: {error.strerror}. Check the file") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise TaskError(f"{path}:{line}: not UTF-8 text. Save it as UTF-8 YAML") from None
-    except RecursionError:
-        raise TaskError(f"{path}:1: nested too deeply. Keep it flat") from None
     except yaml.YAMLError as error:
         raise TaskError(_syntax(path, error)) from None
     if node is None:
         raise TaskError(f"{path}:1: the file is empty. Copy the shapes.yaml of another task")
     return Value(path, node, "the file")
+
+
+def _refuse_bombs(path: Path, text: str) -> None:
+    """Stop at the first alias or too deep a level; events come lazily, so a bomb stays unread."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = _line(event.start_mark)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise TaskError(f"{path}:{line}: nested too deeply. Write flat lists and mappings")
+        if isinstance(event, yaml.AliasEvent):
+            raise TaskError(f"{path}:{line}: `*{event.anchor}` is an alias. Write it out")
 
 
 def _line(mark: Any) -> int:
@@ -147,9 +158,15 @@ def _kind(node: yaml.Node) -> str:
     if isinstance(node, yaml.SequenceNode):
         return "a list"
     tag = node.tag.rpartition(":")[2]
-    words = {"null": "empty", "bool": "true or false", "str": "text", "int": "a whole number"}
+    words = {
+        "null": "empty",
+        "bool": "true or false",
+        "str": "text",
+        "int": "a whole number",
+        "float": "a number",
+    }
     value = str(node.value)[:40]
-    return words.get(tag, f"a {tag}") + (f" ({value!r})" if value else "")
+    return words.get(tag, f"of the type {tag}") + (f" ({value!r})" if value else "")
 
 
 def suggest(name: str, known: tuple[str, ...]) -> str:
