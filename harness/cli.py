@@ -21,7 +21,10 @@ COMMANDS = {
     "run": "Check, time and store submissions, and show their rank.",
     "leaderboard": "Who is ahead, by how much, and how sure that is.",
     "show": "One run in full: cases, errors, samples, doubts, log.",
+    "gate": "CI: every submission right, none slower than before.",
     "new": "Write a working starting point for a submission.",
+    "profile": "Kernels, times, bytes, share of the roofline; chrome trace.",
+    "selftest": "Is this machine fit to rank: known lengths and controls.",
     "doctor": "What this machine can do, and what it lacks.",
 }
 

@@ -10,25 +10,32 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from harness import codec, device_lock, isolation, machine, sandbox
 from harness import task as tasks
+from harness.bench import Bench, Emit
 from harness.compile_cache import cache_key, scratch_folder
 from harness.devices import select
 from harness.errors import HarnessError, UsageError
 from harness.judge import Judge
 from harness.launch import Launcher
-from harness.model import Job, Limits, Mode, Run, Task
+from harness.model import Budget, Job, Limits, Mode, Run, Task
+from harness.profile import profile
+from harness.profile_values import ProfileReport
 from harness.progress import Progress
+from harness.selftest import metrology
+from harness.selftest_values import SelfTestReport
+from harness.task import TaskModules
 from harness.timing import with_overrides
+from harness.window import Device
 
 
 def main() -> None:
-    """Read a Job, judge it, write events: progress, then exactly one of `run` and `error`."""
+    """Read an order, carry it out, write events: progress, then exactly one `result` or `error`."""
     sandbox.harden_self()
     events = _take_over_stdout()
 
@@ -36,20 +43,53 @@ def main() -> None:
         _write(events, "progress", codec.encode(progress))
 
     try:
-        job = codec.decode(Job, json.load(sys.stdin))
-        _write(events, "run", codec.encode(judge_job(job, emit)))
+        order = json.load(sys.stdin)
+        job = codec.decode(Job, order["job"])
+        _write(events, "result", codec.encode(ORDERS[order["order"]](job, emit)))
     except HarnessError as error:
         kind = "usage" if isinstance(error, UsageError) else "harness"
         _write(events, "error", {"kind": kind, "message": str(error)})
 
 
-def judge_job(job: Job, emit: Any) -> Run:
+def judge_job(job: Job, emit: Emit) -> Run:
     """Judge one job on this machine.  Raises HarnessError when the machine or the task fails."""
+    with _court(job, emit) as (task, modules, device, launcher, budget):
+        return Judge(job, task, modules, device, launcher, budget, emit).run()
+
+
+def profile_job(job: Job, emit: Emit) -> ProfileReport:
+    """Profile a submission's calls on the ranked shapes, or on those of the job."""
+    with _court(job, emit) as (task, modules, device, launcher, _):
+        bench = Bench(launcher, device, emit, timed=False)
+        traces = Path(job.task_root) / "results" / "profiles" / job.submission.name
+        shapes = job.shapes or task.ranked
+        try:
+            return profile(task, modules, device, bench, shapes, (launcher.scratch, traces), emit)
+        finally:
+            bench.close()
+
+
+def selftest_job(job: Job, emit: Emit) -> SelfTestReport:
+    """Hold this machine's clock against kernels of known length; needs no submission."""
+    with _court(job, emit) as (task, _, device, launcher, _):
+        return metrology(task, device, launcher, emit)
+
+
+#: What a judge process can be asked for.
+ORDERS: dict[str, Callable[[Job, Emit], Any]] = {
+    "judge": judge_job,
+    "profile": profile_job,
+    "selftest": selftest_job,
+}
+
+
+@contextlib.contextmanager
+def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, Launcher, Budget]]:
+    """Everything that an order on this machine needs, the device held meanwhile."""
     root = Path(job.task_root)
     task = tasks.load(root)
     modules = tasks.load_modules(root)
     device, budget = select.device(job.device)
-    budget = with_overrides(budget, job.processes, job.budget_ns)
     limits = _limits(task, job)
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
@@ -70,7 +110,13 @@ def judge_job(job: Job, emit: Any) -> Run:
             devices=select.device_nodes(device.name),
             arch_list=select.arch_list(device.name),
         )
-        return Judge(job, task, modules, device, launcher, budget, emit).run()
+        yield (
+            task,
+            modules,
+            device,
+            launcher,
+            with_overrides(budget, job.processes, job.budget_ns),
+        )
 
 
 def _limits(task: Task, job: Job) -> Limits:
@@ -85,7 +131,7 @@ def _limits(task: Task, job: Job) -> Limits:
 
 
 @contextlib.contextmanager
-def _device_to_itself(name: str, mode: Mode, emit: Any) -> Iterator[None]:
+def _device_to_itself(name: str, mode: Mode, emit: Emit) -> Iterator[None]:
     """Hold the device while something is timed; two timed runs at once are both wrong."""
     if mode is Mode.TEST and name == "cpu":
         yield

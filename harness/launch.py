@@ -49,7 +49,11 @@ class Launcher:
             readable=environment.default_readable(),
             devices=self.devices,
             limits=self.limits,
-            hidden=(self.task_root / "reference", self.task_root / "results"),
+            hidden=tuple(
+                path
+                for path in (self.task_root / "reference", self.task_root / "results")
+                if path.exists()
+            ),
             environment=environment.worker_environment(
                 self.scratch,
                 cuda=cuda,

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import harness
 from harness import codec
@@ -27,11 +27,17 @@ SILENCE_NS = 300_000_000_000
 STDERR_BYTES = 1 << 16
 _PR_SET_CHILD_SUBREAPER = 36
 
+T = TypeVar("T")
 Report: TypeAlias = Callable[[Progress], None]
 
 
 def run_job(job: Job, report: Report) -> Run:
-    """Have a fresh judge process make the Run.
+    """Have a fresh judge process make the Run; see `carry_out`."""
+    return carry_out("judge", job, report, Run)
+
+
+def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
+    """Have a fresh judge process carry out one of judge_process.ORDERS.
 
     Raises UsageError for what the user can mend, HarnessError when the judge or the machine failed;
     in either case no verdict exists.  On any way out the judge and its worker are gone.
@@ -45,9 +51,11 @@ def run_job(job: Job, report: Report) -> Run:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # Several judges may share the cores; spinning threads would starve each other.
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
     try:
-        return _Conversation(process).run(job, report)
+        return _Conversation(process).run(order, job, report, kind)
     finally:
         _end(process)
 
@@ -60,17 +68,17 @@ class _Conversation:
         self._events = b""
         self._errors = b""
 
-    def run(self, job: Job, report: Report) -> Run:
+    def run(self, order: str, job: Job, report: Report, kind: type[T]) -> T:
         stdin = self._process.stdin
         assert stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            stdin.write(json.dumps(codec.encode(job)).encode())
+            stdin.write(json.dumps({"order": order, "job": codec.encode(job)}).encode())
             stdin.close()
         for event in self._each():
             if event["event"] == "progress":
                 report(codec.decode(Progress, event["value"]))
-            elif event["event"] == "run":
-                return codec.decode(Run, event["value"])
+            elif event["event"] == "result":
+                return codec.decode(kind, event["value"])
             elif event["event"] == "error":
                 wrong = UsageError if event["value"]["kind"] == "usage" else HarnessError
                 raise wrong(event["value"]["message"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -318,15 +319,70 @@ class CudaDevice:
 
     # -- the clock -------------------------------------------------------------------------------
 
+    @property
+    def empty_pair_ns(self) -> float:
+        """What two events with nothing between them read; taken off every published time."""
+        assert self._calibration is not None
+        return self._calibration.empty_pair_ns
+
     def calibrate(self, session: Session) -> None:
         """Run bodies of known length in the worker; the submission is not there yet."""
         self._gate_ns = GATE_NS
         self._calibration = None
-        spec = TensorSpec("uint8", (CALIBRATION_BYTES,), (1,), CALIBRATION_BYTES)
+        names = ("null", "spin:0", f"spin:{SPIN_CYCLES}", f"read:{CALIBRATION_BYTES}")
+        pair, empty, spin, read = self._known(session, names, CALIBRATION_BYTES, clocks.WINDOWS)
+        pair_ns = stats.median([float(w.claimed_ns) for w in pair])
+        self._calibration = Calibration(
+            compute=_overhead(spin),
+            memory=_overhead(read),
+            empty_pair_ns=pair_ns,
+            empty_kernel_ns=stats.median([float(w.claimed_ns) for w in empty]) - pair_ns,
+            flush_ns=stats.median([float(w.flush_ns) for w in (*pair, *empty, *spin, *read)]),
+        )
+
+    def time_bodies(
+        self, session: Session, bodies: Sequence[str], size: int, windows: int
+    ) -> dict[str, float]:
+        """Published time of each known body, as a submission's would be: audited, in ns."""
+        found = {}
+        for body, taken in zip(bodies, self._known(session, bodies, size, windows), strict=True):
+            audited = self.audit(0, taken, (), 1)
+            if isinstance(audited, Failed):
+                raise DeviceError(f"{self.name}: {body}: {audited.message}")
+            found[body] = stats.median(audited.estimate.samples_ns)
+        return found
+
+    def measure_clock(self, session: Session) -> float:
+        """SM clock in Hz while busy: the difference of two long spins of known cycles."""
+        few, many = 2_000_000, 12_000_000
+        short, long = self._known(session, (f"spin:{few}", f"spin:{many}"), 4096, 8)
+        seconds = (
+            stats.median([w.claimed_ns for w in long]) - stats.median([w.claimed_ns for w in short])
+        ) / 1e9
+        return (many - few) / seconds
+
+    def profiled_body(self, session: Session, body: str, size: int) -> float | Failed:
+        """CUPTI's median duration of a known body, the L2 flushed before each call, in ns."""
+        with self._known_exchange(session, size) as (exchange, prepared):
+            seen = self.observe(session, exchange, [prepared], repeats=20, trace="", body=body)
+        if isinstance(seen, Failed):
+            return seen
+        times = [float(a.duration_ns) for a in seen.activities]
+        return (
+            stats.median(times[2:])
+            if len(times) > 2
+            else Failed(Verdict.RUNTIME_ERROR, "the profiler saw no kernel")
+        )
+
+    @contextlib.contextmanager
+    def _known_exchange(
+        self, session: Session, size: int
+    ) -> Iterator[tuple[CudaExchange, Prepared]]:
+        """One buffer of random bytes for bodies of our own, mapped by the worker."""
+        spec = TensorSpec("uint8", (size,), (1,), size)
         answer = TensorSpec("uint8", (16,), (1,), 16)
         frame = Frame({"tuple": [{"tensor": 0}]}, (spec,), {"tensor": 0}, (answer,), ())
-        source = torch.randint(0, 255, (CALIBRATION_BYTES,), dtype=torch.uint8, device=self.name)
-        prepared = Prepared(frame, None, (source,), (), None, None, None)
+        source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=self.name)
         exchange = self.exchange(frame, 1)
         try:
             reply = session.order(
@@ -338,35 +394,27 @@ class CudaDevice:
             )
             if isinstance(reply, Failed):
                 raise DeviceError(f"{self.name}: memory cannot be shared: {reply.message}")
-            bodies = {
-                name: self._known(session, exchange, prepared, name)
-                for name in ("null", "spin:0", f"spin:{SPIN_CYCLES}", f"read:{CALIBRATION_BYTES}")
-            }
+            yield exchange, Prepared(frame, None, (source,), (), None, None, None)
         finally:
             exchange.close()
-        pair, empty, spin, read = bodies.values()
-        pair_ns = stats.median([float(w.claimed_ns) for w in pair])
-        self._calibration = Calibration(
-            compute=_overhead(spin),
-            memory=_overhead(read),
-            empty_pair_ns=pair_ns,
-            empty_kernel_ns=stats.median([float(w.claimed_ns) for w in empty]) - pair_ns,
-            flush_ns=stats.median([float(w.flush_ns) for w in (*pair, *empty, *spin, *read)]),
-        )
 
     def _known(
-        self, session: Session, exchange: CudaExchange, prepared: Prepared, body: str
-    ) -> list[Window]:
-        """Windows of one known body, the first few left out."""
-        windows = []
-        for _ in range(clocks.WINDOWS + 4):
-            window = self.window(
-                session, exchange, [prepared], timeout_ns=10**10, timed=False, body=body
-            )
-            if isinstance(window, Failed):
-                raise DeviceError(f"{self.name}: calibration failed: {window.message}")
-            windows.append(window)
-        return windows[4:]
+        self, session: Session, bodies: Sequence[str], size: int, windows: int
+    ) -> list[list[Window]]:
+        """Windows of each known body, the first few of each left out.  Raises DeviceError."""
+        found = []
+        with self._known_exchange(session, size) as (exchange, prepared):
+            for body in bodies:
+                taken = []
+                for _ in range(windows + 4):
+                    window = self.window(
+                        session, exchange, [prepared], timeout_ns=10**10, timed=False, body=body
+                    )
+                    if isinstance(window, Failed):
+                        raise DeviceError(f"{self.name}: calibration failed: {window.message}")
+                    taken.append(window)
+                found.append(taken[4:])
+        return found
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         if self._calibration is None or not singles:

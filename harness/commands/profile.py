@@ -1,0 +1,77 @@
+"""`harness profile`: kernels, times, bytes, share of the roofline; a chrome trace; ncu."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from harness import pool
+from harness.commands import options
+from harness.model import IsolationPolicy, Job, Mode
+from harness.profile_values import ProfileReport
+from harness.render.progress import live_progress
+from harness.sources import read_submission
+from harness.task import find_root, load, parse_shape
+
+
+@click.command("profile")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
+    help="Profile this shape instead of the ranked ones (repeatable).",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.json_option
+@options.problem_option
+def command(
+    file: Path,
+    device: str,
+    shapes: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+    problem: Path | None,
+) -> int:
+    """Show what FILE's calls do on the ranked shapes, as torch's profiler (CUPTI) sees them.
+
+    Not a ranked time: the profiler slows launches down, and its word is the submission's.
+    """
+    root = find_root(problem, Path.cwd(), file)
+    task = load(root)
+    job = Job(
+        task_root=str(root),
+        submission=read_submission(file, None),
+        device=device,
+        mode=Mode.BENCHMARK,
+        shapes=tuple(parse_shape(text, task) for text in shapes),
+        isolation=IsolationPolicy.AUTO,
+    )
+    with live_progress(sys.stderr, os.environ, job.submission.name, quiet=quiet) as report:
+        found = pool.carry_out("profile", job, report, ProfileReport)
+    if as_json:
+        from harness import codec
+        from harness.render import export
+
+        options.say(export.dumps({"schema": 1, "profile": codec.encode(found)}) + "\n")
+    else:
+        from harness.render.reports import profile_view
+
+        console = options.console()
+        console.print(profile_view(found, options.signs(console)))
+        if found.device.kind == "cuda" and found.failed is None:
+            console.print(_ncu(file), markup=False, highlight=False)
+    return 0 if found.failed is None else 1
+
+
+def _ncu(file: Path) -> str:
+    """How to go on with Nsight Compute, which needs the submission in its own process."""
+    if shutil.which("ncu") is None:
+        return "For stalls and bandwidth per kernel install Nsight Compute (ncu)."
+    return (
+        "For stalls and bandwidth per kernel: ncu --set full --clock-control none "
+        f"python -m harness.call {file}   (runs it unconfined: only your own code)"
+    )
