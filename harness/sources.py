@@ -21,7 +21,13 @@ _DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
 
 def read_submission(path: Path, author: str | None) -> Submission:
     """Read one file.  Raises UsageError for what cannot be a submission, with the remedy."""
-    raw = _read(path)
+    return submission_of(path, _read(path), author)
+
+
+def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
+    """A submission from its content, as from a file at `path`; raises as read_submission does."""
+    if len(raw) > MAX_SOURCE_BYTES:
+        raise UsageError(f"{path}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the limit")
     if not raw.strip():
         raise UsageError(f"{path}: the file is empty; `harness new NAME` writes a starting point")
     if b"\0" in raw:
@@ -54,10 +60,8 @@ def _read(path: Path) -> bytes:
             raise UsageError(f"{path}: is a folder; name the files, for example {path}/*.py")
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{path}: is not a regular file")
-        raw = file.read(MAX_SOURCE_BYTES + 1)
-    if len(raw) > MAX_SOURCE_BYTES:
-        raise UsageError(f"{path}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the limit")
-    return raw
+        # One byte more than is allowed: submission_of refuses it without reading the rest.
+        return file.read(MAX_SOURCE_BYTES + 1)
 
 
 def _decode(path: Path, raw: bytes) -> str:

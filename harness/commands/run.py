@@ -78,7 +78,7 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
     for number, submission in enumerate(submissions, start=1):
         job = _job(root, submission, shapes, chosen)
         count = f" ({number}/{len(submissions)})" if len(submissions) > 1 else ""
-        run = _judge(job, submission.name + count, quiet=chosen["quiet"])
+        run = judge(job, submission.name + count, quiet=chosen["quiet"])
         runs.append(run)
         if not chosen["no_store"]:
             # At once: what a later submission or a Ctrl-C breaks does not lose this one.
@@ -115,7 +115,8 @@ def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def _judge(job: Job, label: str, *, quiet: bool) -> Run:
+def judge(job: Job, label: str, *, quiet: bool) -> Run:
+    """Make the Run of one job, with progress on stderr; a signal ends it and all it started."""
     with _interruptible(), live_progress(sys.stderr, os.environ, label, quiet=quiet) as report:
         return pool.run_job(job, report)
 
