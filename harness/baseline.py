@@ -1,0 +1,78 @@
+"""What a submission is compared with: one file, its own file at a git revision, or a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import UsageError
+from harness.model import Shape, Submission, Task
+from harness.revision import Repository, repository
+from harness.sources import read_submission, submission_of
+from harness.task import FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Where the other side of a comparison comes from; exactly one of the three is there."""
+
+    label: str
+    file: Submission | None = None
+    at: tuple[Repository, str] | None = None  # its own file at this commit
+    bundle: Mapping[str, Submission] = field(default_factory=dict)  # by name
+    shapes: tuple[Shape, ...] = ()  # what was ranked then; nothing of it may be missing now
+
+    def of(self, submission: Submission) -> Submission | None:
+        """The other side, or None where there was none: a submission that is new."""
+        if self.file is not None:
+            return self.file
+        if self.at is None:
+            return self.bundle.get(submission.name)
+        where, commit = self.at
+        raw = where.read(commit, Path(submission.path))
+        if raw is None:
+            return None
+        path = Path(f"{submission.path}@{commit[:10]}")
+        return submission_of(path.with_suffix(".py"), raw, submission.author)
+
+    def lost_shapes(self, task: Task) -> tuple[Shape, ...]:
+        """Shapes that the baseline has and the task no longer ranks."""
+        return tuple(shape for shape in self.shapes if shape not in task.ranked)
+
+
+def find_baseline(text: str, root: Path) -> Baseline:
+    """Read `--baseline`: a file NAME.py, a bundle of `harness export`, or a revision of `root`.
+
+    Raises UsageError when it is none of them, empty, or unreadable.
+    """
+    path = Path(text)
+    if path.suffix == ".py":
+        return Baseline(path.name, file=read_submission(path, None))
+    if path.exists():
+        return _bundle(path)
+    where = repository(root)
+    commit = where.commit(text)
+    raw = where.read(commit, root / FILE)
+    return Baseline(text, at=(where, commit), shapes=_ranked(raw, f"{text}:{FILE}"))
+
+
+def _ranked(raw: bytes | None, name: str) -> tuple[Shape, ...]:
+    """The ranked shapes of an older shapes.yaml, or none where it was not there yet."""
+    if raw is None:
+        return ()
+    try:
+        document: dict[str, Any] = yaml.safe_load(raw)
+        axes = [str(axis) for axis in document["axes"]]
+        return tuple(
+            Shape(tuple((axis, int(row[axis])) for axis in axes)) for row in document["ranked"]
+        )
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{name}: its ranked shapes cannot be read ({error})") from None
+
+
+def _bundle(path: Path) -> Baseline:
+    raise UsageError(f"{path}: not a submission")

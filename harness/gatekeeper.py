@@ -1,0 +1,185 @@
+"""Carries a gate out: controls, then each submission that no kept verdict covers, then speed.
+
+Knows nothing of screens and reports: submissions in, a GateReport out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import gate, gate_controls, slowdown
+from harness.baseline import Baseline
+from harness.errors import HarnessError, UsageError
+from harness.gate import Control, Finding, Gap, GateReport, State
+from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
+from harness.plan import plan
+from harness.slowdown import Absent, Speed
+from harness.verdict_cache import VerdictCache, verdict_key
+
+#: A job and what to call it on the screen -> its Run; raises HarnessError.
+JudgeOne = Callable[[Job, str], Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How a gate judges, and what it lets through."""
+
+    device: str = "auto"
+    isolation: IsolationPolicy = IsolationPolicy.AUTO
+    timeout_ns: int | None = None
+    allowed: tuple[Gap, ...] = ()
+    strict: bool = False  # whether an ambiguous time fails
+    max_percent: float = 2.0
+    speed_budget_ns: int = 600_000_000_000  # for each submission
+
+
+class Gatekeeper:
+    """One gate.  `warn` gets what does not change a verdict, a line at a time."""
+
+    def __init__(
+        self,
+        task: Task,
+        conditions: Conditions,
+        judge: JudgeOne,
+        *,
+        cache: VerdictCache | None = None,
+        facts: Sequence[tuple[str, str]] = (),
+        baseline: Baseline | None = None,
+        warn: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._task, self._conditions, self._judge = task, conditions, judge
+        self._cache, self._facts, self._baseline = cache, facts, baseline
+        self._warn = warn
+        self._device = conditions.device
+
+    def run(
+        self,
+        right: Submission,
+        submissions: Sequence[Submission],
+        unchanged: Sequence[str] = (),
+    ) -> GateReport:
+        """Judge them all.  Raises UsageError for a task or a device that cannot be meant."""
+        begin_ns = time.monotonic_ns()
+        kept = {s.path: run for s in submissions if (run := self._kept(s)) is not None}
+        judged = self._baseline is not None or any(s.path not in kept for s in submissions)
+        proof = self._prove(right) if judged else ()
+        findings: list[Finding] = []
+        if all(control.ok for control in proof):
+            for number, submission in enumerate(submissions, start=1):
+                label = f"{submission.name} ({number}/{len(submissions)})"
+                findings.append(self._one(submission, kept.get(submission.path), label))
+        return GateReport(
+            task=self._task.name,
+            device=self._device,
+            findings=tuple(findings),
+            controls=proof,
+            unchanged=tuple(unchanged),
+            allowed=self._conditions.allowed,
+            duration_ns=time.monotonic_ns() - begin_ns,
+        )
+
+    def _kept(self, submission: Submission) -> Run | None:
+        if self._cache is None:
+            return None
+        return self._cache.get(self._key(self._job(submission)), submission, self._task)
+
+    def _prove(self, right: Submission) -> tuple[Control, ...]:
+        """The right control must pass and the wrong one fail, or nobody is judged."""
+        shapes = (gate_controls.smallest_shape(self._task),)
+        wrong = gate_controls.wrong_control(Path(self._task.root), right)
+        found: list[Control] = []
+        for name, submission in (("right", right), ("wrong", wrong)):
+            job = replace(self._job(submission), shapes=shapes)
+            try:
+                run = self._judge(job, f"{name} control")
+            except UsageError:
+                raise
+            except HarnessError as error:
+                return (*found, Control(name, "not judged", False, f"{name} control: {error}"))
+            self._device = run.device.name
+            found.append(gate.control_finding(name, run))
+            if not found[-1].ok:
+                break
+        return tuple(found)
+
+    def _one(self, submission: Submission, kept: Run | None, label: str) -> Finding:
+        job = self._job(submission)
+        try:
+            run = self._judge(job, label) if kept is None else kept
+            if kept is None:
+                self._keep(self._key(job), run)
+            finding = gate.conclude(
+                submission,
+                run,
+                plan(self._task, job).tests,
+                cached=kept is not None,
+                allowed=self._conditions.allowed,
+            )
+            self._device = run.device.name
+            if self._baseline is None or finding.state is not State.VERIFIED:
+                return finding
+            return gate.with_speed(
+                finding,
+                self._speed(submission, self._baseline, label),
+                strict=self._conditions.strict,
+                allowed=self._conditions.allowed,
+            )
+        except UsageError:
+            raise
+        except HarnessError as error:
+            # The others may still be judged; the exit code says that this was not their fault.
+            return Finding(submission, State.BROKEN, str(error))
+
+    def _speed(self, submission: Submission, baseline: Baseline, label: str) -> Speed:
+        most, name = self._conditions.max_percent, baseline.label
+        base = baseline.of(submission)
+        if base is None:
+            return Speed(name, most, message=f"{name} does not hold it", absent=Absent.ENTRY)
+        if lost := baseline.lost_shapes(self._task):
+            said = f"{name} ranks {len(lost)} shapes that are not measured now, first {lost[0]}"
+            return Speed(name, most, message=said)
+        sides = {"base": base, "head": submission}
+        begin_ns = time.monotonic_ns()
+
+        def measure(side: str) -> Run:
+            # The least number of samples in every process: further pairs say more than further
+            # samples of one process.
+            job = replace(self._job(sides[side]), mode=Mode.BENCHMARK, processes=1, budget_ns=1)
+            return self._judge(job, f"{label} {side}")
+
+        return slowdown.compare(
+            measure,
+            self._task.ranked,
+            baseline=name,
+            max_percent=most,
+            time_left=lambda: time.monotonic_ns() - begin_ns < self._conditions.speed_budget_ns,
+        )
+
+    def _job(self, submission: Submission) -> Job:
+        """Every test case of the task, as `--mode test` does."""
+        return Job(
+            task_root=self._task.root,
+            submission=submission,
+            device=self._conditions.device,
+            mode=Mode.TEST,
+            timeout_ns=self._conditions.timeout_ns,
+            isolation=self._conditions.isolation,
+        )
+
+    def _key(self, job: Job) -> str:
+        return verdict_key(job, self._task, self._facts)
+
+    def _keep(self, key: str, run: Run) -> None:
+        if self._cache is None:
+            return
+        try:
+            self._cache.put(key, run)
+        except OSError as error:
+            self._warn(
+                f"{self._cache.folder}: verdicts cannot be kept ({error.strerror}); "
+                "they stand, and are found again next time"
+            )
+            self._cache = None

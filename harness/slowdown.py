@@ -1,0 +1,156 @@
+"""Is a submission slower than its baseline by more than allowed?  Pairs of times -> three answers.
+
+Base and head are timed in turn, each in a fresh process, in A B B A order: what the machine drifts
+by then cancels, and neighbours in time make the pair whose ratio counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness import stats
+from harness.model import Run, Shape, Verdict
+
+#: Pairs after which the gate looks at the times; what is ambiguous then is measured on.
+LOOKS = (4, 8, 12)
+#: The least that says anything: Student's interval of one pair does not exist.
+LEAST_PAIRS = 2
+#: Chance of a false alarm about a submission that is exactly as much slower as is allowed, over all
+#: its shapes and all looks together; and of letting a shape pass that is slower than allowed.
+ALPHA = 0.05
+
+Measure = Callable[[str], Run]
+"""Times one side once, in a fresh process: "base" or "head" -> its run in mode benchmark."""
+
+
+class Pace(StrEnum):
+    """What is known about one shape."""
+
+    OK = "no slower"
+    SLOWER = "slower"
+    AMBIGUOUS = "ambiguous"
+
+
+class Absent(StrEnum):
+    """What a comparison lacks without the submission's fault."""
+
+    ENTRY = "entry"  # the baseline does not hold this submission
+    BASELINE = "baseline"  # the baseline does not run here
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeSpeed:
+    """Time of the submission / time of the baseline on one shape, with its 95% interval."""
+
+    shape: Shape
+    pace: Pace
+    ratio: float
+    low: float
+    high: float
+    p: float  # that it is no slower than allowed, corrected over shapes and looks
+    pairs: int
+
+    @property
+    def percent(self) -> str:
+        """`+3.1% (+2.8% to +3.4%)`."""
+        change, low, high = (100 * (r - 1) for r in (self.ratio, self.low, self.high))
+        return f"{change:+.2f}% ({low:+.2f}% to {high:+.2f}%)"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A submission beside its baseline."""
+
+    baseline: str
+    max_percent: float
+    shapes: tuple[ShapeSpeed, ...] = ()
+    message: str = ""  # why there is no comparison
+    absent: Absent | None = None  # what there is no time of, where it is not the submission's own
+
+
+def compare(
+    measure: Measure,
+    shapes: Sequence[Shape],
+    *,
+    baseline: str,
+    max_percent: float,
+    time_left: Callable[[], bool],
+) -> Speed:
+    """Time both sides in A B B A order until all shapes are decided, or looks or time are used up.
+
+    A side that does not pass, or lacks a shape, ends it with a message: a missing time is no pass.
+    """
+    ratios: dict[Shape, list[float]] = {shape: [] for shape in shapes}
+    found: tuple[ShapeSpeed, ...] = ()
+    pairs = 0
+    for look in LOOKS:
+        while pairs < look and (pairs < LEAST_PAIRS or time_left()):
+            order = ("base", "head") if pairs % 2 == 0 else ("head", "base")
+            runs = {side: measure(side) for side in order}
+            for side, run in runs.items():
+                if problem := _problem(side, baseline, run, shapes):
+                    absent = Absent.BASELINE if side == "base" else None
+                    return Speed(baseline, max_percent, found, problem, absent)
+            base, head = times_of(runs["base"]), times_of(runs["head"])
+            for shape in shapes:
+                ratios[shape].append(math.log(head[shape] / base[shape]))
+            pairs += 1
+        found = decide(ratios, max_percent)
+        if not time_left() or all(s.pace is not Pace.AMBIGUOUS for s in found):
+            break
+    return Speed(baseline, max_percent, found)
+
+
+def times_of(run: Run) -> dict[Shape, float]:
+    """Published time of each shape that was timed, in ns."""
+    return {c.case.shape: c.timing.median_ns for c in run.cases if c.timing is not None}
+
+
+def _problem(side: str, baseline: str, run: Run, shapes: Sequence[Shape]) -> str:
+    who = f"the baseline {baseline}" if side == "base" else "it"
+    if run.verdict is not Verdict.PASSED:
+        return f"{who} could not be timed: {run.verdict}: {run.message}"
+    missing = [shape for shape in shapes if shape not in times_of(run)]
+    if missing:
+        return f"{who} has no time on {len(missing)} of {len(shapes)} shapes: {missing[0]}"
+    return ""
+
+
+def decide(ratios: dict[Shape, list[float]], max_percent: float) -> tuple[ShapeSpeed, ...]:
+    """One answer a shape from log ratios head / base.  Raises ValueError below two pairs.
+
+    "Slower" needs a one-sided p below ALPHA after Holm's correction over shapes and Bonferroni's
+    over looks; "no slower" needs the opposite test, corrected over looks alone, since every shape
+    has to pass it.
+    """
+    allowed = math.log1p(max_percent / 100)
+    raw = [_p_above(values, allowed) for values in ratios.values()]
+    adjusted = [min(1.0, p * len(LOOKS)) for p in stats.holm(raw)]
+    found = []
+    for (shape, values), p, own in zip(ratios.items(), adjusted, raw, strict=True):
+        interval = stats.compare_ratios(values)
+        pace = Pace.AMBIGUOUS
+        if p < ALPHA:
+            pace = Pace.SLOWER
+        elif (1 - own) * len(LOOKS) < ALPHA:
+            pace = Pace.OK
+        found.append(
+            ShapeSpeed(shape, pace, interval.ratio, interval.low, interval.high, p, len(values))
+        )
+    return tuple(found)
+
+
+def _p_above(values: Sequence[float], allowed: float) -> float:
+    """Chance of a mean this high or higher if the true log ratio were `allowed`: Student's."""
+    from scipy.special import stdtr
+
+    centre, spread = stats.mean(values), stats.sample_std(values)
+    if spread is None:
+        raise ValueError("a comparison needs at least two pairs of times")
+    error = spread / math.sqrt(len(values))
+    if error == 0:
+        return 1.0 if centre <= allowed else 0.0
+    return float(stdtr(len(values) - 1, (allowed - centre) / error))
