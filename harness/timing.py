@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -116,6 +117,7 @@ def summarise(
         floor_ns=floor_ns,
         classes=tuple(dict.fromkeys(classes)),
         blocks=tuple(blocks),
+        process_medians_ns=tuple(math.exp(stats.median(list(map(math.log, s)))) for s in samples),
     )
 
 
