@@ -44,6 +44,7 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
     """
     # Orphans of a judge that was killed come to us instead of to init, so that we can end them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    callers_own = _children()
     package = Path(harness.__file__).resolve().parent
     process = subprocess.Popen(
         [sys.executable, "-I", "-B", "-c", _BOOT.format(path=str(package.parent))],
@@ -57,7 +58,7 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
     try:
         return _Conversation(process).run(order, job, report, kind)
     finally:
-        _end(process)
+        _end(process, callers_own)
 
 
 class _Conversation:
@@ -115,8 +116,8 @@ class _Conversation:
             yield json.loads(line)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the judge and reap whatever it leaves behind."""
+def _end(process: subprocess.Popen[bytes], callers_own: frozenset[int]) -> None:
+    """End the judge and reap whatever it leaves behind, but none of the caller's own children."""
     if process.poll() is None:
         # Let it kill its worker in order, then insist.
         process.terminate()
@@ -129,21 +130,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
-    _sweep()
+    _sweep(callers_own)
 
 
-def _sweep() -> None:
+def _children() -> frozenset[int]:
+    """This process's children, adopted ones too: those of its main thread, which adopts."""
+    me = os.getpid()
+    try:
+        text = Path(f"/proc/{me}/task/{me}/children").read_text(encoding="ascii")
+    except OSError:
+        return frozenset()
+    return frozenset(map(int, text.split()))
+
+
+def _sweep(spared: frozenset[int]) -> None:
     """Kill and reap orphans that have come to us."""
     until = time.monotonic() + 2
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            me = os.getpid()
-            children = Path(f"/proc/{me}/task/{me}/children").read_text(encoding="ascii").split()
-            for child in map(int, children):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-        try:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                time.sleep(0.01)
-        except ChildProcessError:
-            return
+    while (orphans := _children() - spared) and time.monotonic() < until:
+        for child in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
