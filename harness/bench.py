@@ -87,12 +87,31 @@ class Bench:
             return session
         exchange = self._map(session, inputs[0].frame, len(inputs))
         if isinstance(exchange, Failed):
+            self._retire(session, exchange)
             return exchange
         timeout_ns = self._launcher.limits.call_ns * len(inputs)
         window = self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
-        if not isinstance(window, Failed):
+        if isinstance(window, Failed):
+            self._retire(session, window)
+        else:
             self.facts.update(window.facts)
         return window
+
+    def _retire(self, session: Session, failure: Failed) -> None:
+        """End a worker that a failed call has spoilt, so that the next case gets a fresh one.
+
+        An illegal access or an assertion in a kernel poisons a CUDA context for good: all that
+        follows would fail with it.  After out of memory the process may hold what others need.
+        """
+        if not session.usable:
+            return
+        detail = session.detail
+        if failure.verdict is not Verdict.OUT_OF_MEMORY:
+            settled = session.order("idle", timeout_ns=self._launcher.limits.call_ns)
+            if not isinstance(settled, Failed):
+                return
+        session.detail = detail  # of the failure, not of what came of it
+        session.close()
 
     def observe(
         self, inputs: Sequence[Prepared], *, repeats: int = 1, trace: str = ""

@@ -1,0 +1,84 @@
+"""A worker that a failed call has spoilt does not judge the next case."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.bench import MAX_RESTARTS, Bench
+from harness.model import Failed, Limits, Verdict
+
+SETTLED = object()
+
+
+class FakeSession:
+    """A worker whose every call fails, and which settles afterwards or does not."""
+
+    def __init__(self, *, settles: bool) -> None:
+        self._settles = settles
+        self.usable, self.detail = True, "the call's own traceback"
+        self.confined = SimpleNamespace(root=False, log=lambda: "")
+
+    def order(self, kind: str, **fields: Any) -> Any:
+        if kind == "idle" and not self._settles:
+            self.detail = "what settling said"
+            return Failed(Verdict.RUNTIME_ERROR, "CUDA error: an illegal memory access")
+        return SETTLED
+
+    def close(self) -> None:
+        self.usable = False
+
+
+class FakeLauncher:
+    limits = Limits()
+
+    def __init__(self, *, settles: bool) -> None:
+        self.spawned: list[FakeSession] = []
+        self._settles = settles
+
+    def spawn(self) -> FakeSession:
+        self.spawned.append(FakeSession(settles=self._settles))
+        return self.spawned[-1]
+
+    def attend(self, session: FakeSession) -> None: ...
+
+    def bring_in(self, session: FakeSession) -> None: ...
+
+
+def make_bench(verdict: Verdict, *, settles: bool) -> tuple[Bench, FakeLauncher]:
+    launcher: Any = FakeLauncher(settles=settles)
+    exchange = SimpleNamespace(descriptors=list, sizes=list, close=lambda: None)
+    device: Any = SimpleNamespace(
+        exchange=lambda frame, slots: exchange,
+        window=lambda *args, **options: Failed(verdict, "it failed"),
+    )
+    return Bench(launcher, device, lambda progress: None, timed=False), launcher
+
+
+INPUTS: Any = [SimpleNamespace(frame=SimpleNamespace(to_order=lambda slots: {}))]
+
+
+def test_an_ordinary_failure_keeps_its_worker() -> None:
+    bench, launcher = make_bench(Verdict.RUNTIME_ERROR, settles=True)
+    bench.begin()
+    for _ in range(MAX_RESTARTS + 2):
+        assert bench.window(INPUTS, timed=False) == Failed(Verdict.RUNTIME_ERROR, "it failed")
+    assert len(launcher.spawned) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "settles"), [(Verdict.RUNTIME_ERROR, False), (Verdict.OUT_OF_MEMORY, True)]
+)
+def test_a_spoilt_worker_is_replaced_and_the_first_failure_is_what_is_told(
+    verdict: Verdict, settles: bool
+) -> None:
+    bench, launcher = make_bench(verdict, settles=settles)
+    bench.begin()
+    for _ in range(2):
+        assert bench.window(INPUTS, timed=False) == Failed(verdict, "it failed")
+    assert len(launcher.spawned) == 2
+    assert not launcher.spawned[0].usable
+    bench.end()
+    assert bench.log == "the call's own traceback"
