@@ -121,7 +121,8 @@ def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return ""
-    if len(lines) == 1:
+    if len(lines) == 1 or "error:" in lines[0].lower():
+        # CUDA's is told in its first line; what follows is the same general advice every time.
         return _shorten(lines[0], MESSAGE_CHARS)
     reason = next((line for line in lines if "error:" in line.lower()), lines[-1])
     return f"{_shorten(lines[0], 250)} ... {_shorten(reason, 300)}"

@@ -1,0 +1,36 @@
+"""A fault's one line says what happened, once."""
+
+from __future__ import annotations
+
+from harness import faults
+
+PATHS = faults.Paths("", "")
+CUDA = """CUDA error: device-side assert triggered
+CUDA kernel errors might be asynchronously reported at some other API call
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
+
+
+def test_a_cuda_error_is_told_once_and_without_the_advice_that_always_follows() -> None:
+    told = faults.explain(RuntimeError(CUDA), "call", PATHS)
+    assert told["message"] == "RuntimeError: CUDA error: device-side assert triggered"
+    assert told["verdict"] == "runtime_error"
+
+
+def test_a_compilers_reason_is_kept_beside_the_first_line() -> None:
+    text = (
+        "Error building extension 'x'\n[1/2] nvcc ...\nx.cu(3): error: expected a ';'\nninja: stop"
+    )
+    told = faults.explain(RuntimeError(text), "import", PATHS)
+    assert told["message"].startswith("RuntimeError: Error building extension 'x' ... x.cu(3): er")
+    assert told["verdict"] == "compile_error"
+
+
+def test_a_cuda_out_of_memory_is_one() -> None:
+    text = "CUDA out of memory. Tried to allocate 1400.00 GiB. GPU 0 has a total capacity of ..."
+    assert faults.explain(RuntimeError(text), "call", PATHS)["verdict"] == "out_of_memory"
+    assert (
+        faults.explain(RuntimeError("CUDA error: out of memory\nCUDA ker"), "call", PATHS)[
+            "verdict"
+        ]
+        == "out_of_memory"
+    )
