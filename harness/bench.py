@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, launcher: Launcher, device: Device, emit: Emit, *, timed: bool) -> None:
         self._launcher, self._device, self._emit, self._timed = launcher, device, emit, timed
         self._session: Session | None = None
-        self._next: Session | None = None  # spawned ahead, has loaded torch, nothing else
+        self._ahead: list[Session] = []  # have loaded torch, or are at it, and nothing else
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
         self.root = False
@@ -33,7 +33,7 @@ class Bench:
         """Start a fresh worker, calibrate it, and have it import the submission."""
         self.end()
         self._emit(Progress("starting a worker"))
-        self._session, self._next = self._next or self._launcher.spawn(), None
+        self._session = self._ahead.pop(0) if self._ahead else self._launcher.spawn()
         self._launcher.attend(self._session)
         self.root = self.root or self._session.confined.root
         if self._timed:
@@ -56,17 +56,16 @@ class Bench:
         assert self._session is not None
         return failure if failure is not None else self._session
 
-    def spawn_ahead(self) -> None:
-        """Start the next fresh worker now, so that nobody waits for it to load torch."""
-        if self._next is None:
-            self._next = self._launcher.spawn()
+    def spawn_ahead(self, count: int) -> None:
+        """Have so many fresh workers loading torch, so that nobody waits for them later."""
+        while len(self._ahead) < count:
+            self._ahead.append(self._launcher.spawn())
 
     def close(self) -> None:
-        """End everything, also a worker that was spawned ahead."""
+        """End everything, also the workers that were spawned ahead."""
         self.end()
-        if self._next is not None:
-            self._next.close()
-            self._next = None
+        while self._ahead:
+            self._ahead.pop().close()
 
     def end(self) -> None:
         """Kill the worker and everything it started; keep what it printed."""

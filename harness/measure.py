@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -32,6 +33,10 @@ from harness.window import Device, Prepared, Window
 #: Windows in which somebody else used the device; more than this share of them is no accident.
 MAX_TRIPPED_SHARE = 0.2
 MIN_TRIPPED = 3
+
+
+#: Loading torch takes a core for some seconds; timing needs the others.
+_SPARE_CORES = max(1, min(4, (os.cpu_count() or 1) // 4))
 
 
 @dataclass(slots=True)
@@ -76,8 +81,8 @@ class Measurement:
             if process > 0:
                 self._bench.end()
                 self._bench.alive()
-            if process + 1 < self._budget.processes:
-                self._bench.spawn_ahead()
+            left = self._budget.processes - process - 1
+            self._bench.spawn_ahead(min(left, _SPARE_CORES))
             live = [s for s in samplings if s.failed is None]
             random.SystemRandom().shuffle(live)
             for position, sampling in enumerate(live):
