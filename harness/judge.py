@@ -49,7 +49,8 @@ class Judge:
         self._job, self._task, self._modules = job, task, modules
         self._device, self._launcher, self._budget = device, launcher, budget
         self._emit = emit
-        self._seeds = Seeds()
+        key = job.replay_key
+        self._seeds = Seeds(None if key is None else bytes.fromhex(key))
         self._preparer = Preparer(task, modules, device.name)
         self._bench = Bench(launcher, device, emit, timed=job.mode is not Mode.TEST)
 
@@ -112,7 +113,8 @@ class Judge:
     ) -> Run:
         verdict, message = verdicts.overall(results, failure)
         timings = [r.timing for r in results if r.timing is not None]
-        custom = bool(self._job.shapes)
+        # Inputs that were public before the run prove nothing (ATTACKS F): a replay never ranks.
+        custom = bool(self._job.shapes) or self._job.replay_key is not None
         score = None
         if verdict is Verdict.PASSED and timings and not custom:
             score = stats.geometric_mean([t.median_ns for t in timings])

@@ -216,6 +216,7 @@ class Job:
     budget_ns: int | None = None
     timeout_ns: int | None = None
     isolation: IsolationPolicy = IsolationPolicy.AUTO
+    replay_key: str | None = None  # a revealed secret seed: the same inputs again, never ranked
 
 
 @dataclass(frozen=True, slots=True)
