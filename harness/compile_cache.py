@@ -18,10 +18,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness import scratch
 from harness.errors import SandboxError
 
 #: Compiled code of one submission larger than this is built again next time.
 CACHE_BYTES = 512 << 20
+#: Files and folders of one submission's; a torch extension's build makes about a hundred.
+CACHE_FILES = 20_000
 #: Submissions whose compiled code is kept; the longest unused go first.
 CACHE_ENTRIES = 64
 #: Inside the scratch folder: what the environment of sandbox.worker_environment points at.
@@ -43,7 +46,7 @@ def scratch_folder(key: str, cache_root: Path) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as stack:
         folder = _claim(Path(tempfile.gettempdir()) / f"harness-{os.getuid()}-{key[:16]}", stack)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(_discard, folder)
         saved = cache_root / key
         (folder / CACHE_FOLDER).mkdir()
         with contextlib.suppress(OSError):
@@ -62,7 +65,7 @@ def _claim(path: Path, stack: contextlib.ExitStack) -> Path:
     stack.callback(os.close, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path, ignore_errors=True)  # of a run that was killed
+        scratch.remove(path)  # of a run that was killed
         path.mkdir(mode=0o700)
     except (BlockingIOError, FileExistsError):
         return Path(tempfile.mkdtemp(prefix="harness-"))
@@ -72,6 +75,12 @@ def _claim(path: Path, stack: contextlib.ExitStack) -> Path:
             "that can be written"
         ) from None
     return path
+
+
+def _discard(folder: Path) -> None:
+    """Remove a run's folder as far as that is possible."""
+    with contextlib.suppress(OSError):
+        scratch.remove(folder)
 
 
 def _open_up(folder: Path) -> None:
@@ -87,30 +96,45 @@ def _open_up(folder: Path) -> None:
 
 
 def copy_plain_files(source: Path, target: Path) -> None:
-    """Copy regular files and folders only, times kept, no links followed, no locks, size-capped.
+    """Copy regular files and folders only, files' times kept, no links followed, no locks, capped.
 
     Raises OSError when the tree is larger than CACHE_BYTES or cannot be read.
     """
     total = 0
-    for folder, names, files in os.walk(source, followlinks=False):
-        names[:] = [n for n in names if not (Path(folder) / n).is_symlink()]
-        here = target / Path(folder).relative_to(source)
-        here.mkdir(exist_ok=True)
-        for name in files:
-            path = Path(folder) / name
-            status = path.lstat()
-            if not stat.S_ISREG(status.st_mode) or name in ("lock", ".ninja_lock"):
-                continue
+    for path, status in _walk(source):
+        there = target / path.relative_to(source)
+        if stat.S_ISDIR(status.st_mode):
+            there.mkdir(exist_ok=True)
+        elif stat.S_ISREG(status.st_mode) and path.name not in ("lock", ".ninja_lock"):
             total += status.st_size
             if total > CACHE_BYTES:
                 raise OSError("the compile cache is too large to keep")
-            shutil.copy2(path, here / name, follow_symlinks=False)
-        with contextlib.suppress(OSError):
-            shutil.copystat(folder, here, follow_symlinks=False)
+            shutil.copy2(path, there, follow_symlinks=False)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything below a folder that a worker filled, parents first; no link is followed.
+
+    Not even in the place of `folder` itself (tests/exploits/zoo/k4_cache_link.py).  Raises OSError
+    for more entries than a compiler makes, or for a tree without end.
+    """
+    waiting, seen = [folder], 0
+    while waiting:
+        here = waiting.pop()
+        if not stat.S_ISDIR(here.lstat().st_mode):
+            raise OSError(f"{here} is no folder")
+        for path in sorted(here.iterdir()):
+            seen += 1
+            if seen > CACHE_FILES:
+                raise OSError("the compile cache holds too many files to keep")
+            status = path.lstat()
+            yield path, status
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(path)
 
 
 def _save(source: Path, saved: Path) -> None:
-    if not any(files for _, _, files in os.walk(source)):
+    if not any(stat.S_ISREG(status.st_mode) for _, status in _walk(source)):
         return
     saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="new-", dir=saved.parent))

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import environment, sandbox, wire
+from harness import environment, sandbox, scratch, wire
 from harness.errors import SandboxError
 from harness.model import Failed, Isolation, Limits
 from harness.session import Session
@@ -90,10 +90,16 @@ class Launcher:
         return reply if isinstance(reply, Failed) else None
 
     def _lay_out(self) -> None:
-        """Write the submission and task/ afresh: the last worker could write to its copies."""
+        """Write the submission and task/ afresh: the last worker could write to its copies.
+
+        It may have put anything in their place (tests/exploits/zoo/k4_links_for_the_judge.py).
+        """
         library = self.scratch / "lib"
-        shutil.rmtree(library, ignore_errors=True)
-        library.mkdir(mode=0o755)
-        self.file.write_bytes(self.source.encode("utf-8", "surrogateescape"))
         ignored = shutil.ignore_patterns("__pycache__", ".*")
-        shutil.copytree(self.task_root / "task", library / "task", ignore=ignored)
+        try:
+            scratch.remove(library)
+            library.mkdir(mode=0o755)
+            self.file.write_bytes(self.source.encode("utf-8", "surrogateescape"))
+            shutil.copytree(self.task_root / "task", library / "task", ignore=ignored)
+        except OSError as error:
+            raise SandboxError(f"{library} cannot be laid out for a worker: {error}") from error

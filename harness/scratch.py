@@ -1,12 +1,15 @@
-"""A worker's own folder: made for its user, and measured while it is in use.
+"""A worker's own folder: made for its user, measured while it is in use, and removed.
 
-Used by sandbox.py.  Whatever is in it was put there by a worker: nothing is followed.
+Whatever is in it was put there by a worker: no link is followed, and no depth, name or mode is
+beyond it (tests/exploits/zoo/k4_unremovable.py, k4_links_for_the_judge.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 MAX_FILES = 200_000  # a torch extension's build makes about a hundred
@@ -33,16 +36,76 @@ def prepare(scratch: Path, uid: int | None) -> None:
         os.close(folder)
 
 
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder; what is not there is no error.
+
+    shutil.rmtree follows the depth of a tree with its own stack and descriptors, and gives up on
+    folders without permissions: both are a worker's choice.  Call it when no worker lives there.
+    Raises OSError when something cannot be removed.
+    """
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+            return
+    except FileNotFoundError:
+        return
+    path.chmod(0o700)
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        lifted = 0
+        while names := os.listdir(top):
+            for name in names:
+                lifted = _remove_entry(top, name, lifted)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _remove_entry(top: int, name: str, lifted: int) -> int:
+    """Remove one entry of `top`; folders inside it are first lifted into `top` itself.
+
+    So no tree is ever more than two deep.  Returns how many were lifted so far.
+    """
+    try:
+        os.unlink(name, dir_fd=top)
+        return lifted
+    except IsADirectoryError:
+        os.chmod(name, 0o700, dir_fd=top)
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        for inner in os.listdir(folder):
+            try:
+                os.unlink(inner, dir_fd=folder)
+            except IsADirectoryError:
+                os.chmod(inner, 0o700, dir_fd=folder)  # its `..` changes, which is a write
+                lifted += 1
+                aside = f"{lifted}-{os.urandom(8).hex()}"
+                os.rename(inner, aside, src_dir_fd=folder, dst_dir_fd=top)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+    return lifted
+
+
 def usage(folder: Path) -> tuple[int, int]:
-    """Bytes on disk and number of files; stops counting above the largest number allowed."""
+    """Bytes on disk and number of files; stops counting above the largest number allowed.
+
+    A tree too deep to be named counts as too many files: what lies there cannot be counted.
+    """
     total = files = 0
     waiting: list[str] = [str(folder)]
     while waiting and files <= MAX_FILES:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return total, MAX_FILES + 1
+            continue
+        with contextlib.suppress(OSError), entries:
             for entry in entries:
                 files += 1
                 with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total, files

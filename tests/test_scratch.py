@@ -1,0 +1,98 @@
+"""A worker's folder is measured and removed, whatever the worker has made of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import scratch
+from harness.compile_cache import copy_plain_files, scratch_folder
+
+LEVELS = 1100  # beyond Python's stack, and beyond the longest path
+
+
+def dig(folder: Path, levels: int) -> None:
+    """Make a chain of folders that no path can name."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("deep", dir_fd=here)
+        below = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+def test_remove_leaves_nothing_of_a_hostile_tree(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "kept").write_text("kept")
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    dig(folder, LEVELS)
+    os.mkfifo(folder / "pipe")
+    (folder / ("n" * 255)).write_text("")
+    (folder / "link").symlink_to(victim)
+    (folder / "closed").mkdir()
+    (folder / "closed/inner").mkdir()
+    (folder / "closed/link").symlink_to(victim)
+    (folder / "closed").chmod(0)
+    folder.chmod(0)
+    scratch.remove(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+    assert (victim / "kept").read_text() == "kept"
+
+
+def test_remove_takes_a_link_and_not_what_it_points_to(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    scratch.remove(tmp_path / "link")
+    scratch.remove(tmp_path / "absent")
+    assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+
+
+def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
+    dig(tmp_path, LEVELS)
+    assert scratch.usage(tmp_path)[1] > scratch.MAX_FILES
+    scratch.remove(tmp_path / "deep")
+
+
+def test_a_link_in_the_place_of_a_cache_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("key")
+    (tmp_path / "cache").symlink_to(tmp_path / "secret")
+    (tmp_path / "saved").mkdir()
+    with pytest.raises(OSError, match="no folder"):
+        copy_plain_files(tmp_path / "cache", tmp_path / "saved")
+    assert not list((tmp_path / "saved").iterdir())
+
+
+def test_links_inside_a_cache_are_left_out_and_files_keep_their_times(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "inner").mkdir(parents=True)
+    target.mkdir()
+    (source / "inner/k.so").write_bytes(b"code")
+    os.utime(source / "inner/k.so", ns=(10**18, 10**18))
+    (source / "inner/lock").write_text("")
+    (source / "inner/link").symlink_to("/etc/passwd")
+    (source / "folder").symlink_to("/etc")
+    copy_plain_files(source, target)
+    files = [path for path in target.rglob("*") if not path.is_dir()]
+    assert files == [target / "inner/k.so"]
+    assert files[0].stat().st_mtime_ns == 10**18
+
+
+def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with scratch_folder("0" * 32, tmp_path / "kept") as folder:
+        dig(folder / "cache", LEVELS)
+    with scratch_folder("1" * 32, tmp_path / "kept") as folder:
+        (folder / "cache").rmdir()
+        (folder / "cache").symlink_to("/etc")
+    left = {path.name for path in tmp_path.iterdir() if path.suffix != ".lock"}
+    assert left <= {"kept"}
+    assert not [p for p in tmp_path.rglob("kept/*") if p.name in ("0" * 32, "1" * 32)]
