@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,7 @@ from harness.model import Isolation, Limits
 
 _READY_NS = 20_000_000_000  # a launcher takes 50 ms; a loaded machine much longer
 _KILL_NS = 5_000_000_000
+_STOP_NS = 100_000_000  # a process stops within microseconds, unless the machine is overloaded
 _OWN_THREADS = 4  # bubblewrap's two, or the supervisor, in the worker's tree
 #: Where a worker may write outside its scratch folder, and the devices of every worker.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -94,6 +96,17 @@ class Confined:
         if self._process.returncode is None:
             self._cpu_ns = max(self._cpu_ns, tree.cpu_ns(self.pid))
         return self._cpu_ns
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Hold every process of the worker's for as long as the context lasts, where it runs."""
+        members: tuple[int, ...] = ()
+        if self._process.returncode is None:
+            members = tree.stop(self.pid, deadline_ns=time.monotonic_ns() + _STOP_NS)
+        try:
+            yield
+        finally:
+            tree.resume(members)
 
     def memory_bytes(self) -> int:
         """Memory of the whole tree without mapped files; shared pages count once per process."""

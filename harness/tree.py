@@ -149,13 +149,24 @@ def _send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:
-    """End a whole tree by SIGKILL; `keep` spares the root.  Returns those still alive.
+def stop(pid: int, *, deadline_ns: int) -> tuple[int, ...]:
+    """Stop everything below a process, which itself goes on.  Returns what was stopped.
 
-    Everything is stopped first: killed one by one, a fork bomb refills the places that it loses.
-    Orphans are reaped where this process is their subreaper; the root is left to its parent.
-    `deadline_ns` is of the monotonic clock.
+    Returns once no member runs any more, or at `deadline_ns` of the monotonic clock.
     """
+    members = _stop_all(pid)
+    while any(_running(member) for member in members) and time.monotonic_ns() < deadline_ns:
+        time.sleep(_PAUSE_S / 20)
+    return tuple(members)
+
+
+def resume(pids: Iterable[int]) -> None:
+    """Let stopped processes go on."""
+    _send(pids, signal.SIGCONT)
+
+
+def _stop_all(pid: int) -> set[int]:
+    """Send SIGSTOP to every descendant, in rounds: a tree may fork while it is being stopped."""
     members: set[int] = set()
     for _ in range(_ROUNDS):
         found = set(descendants(pid)) - members
@@ -163,6 +174,22 @@ def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:
             break
         _send(found, signal.SIGSTOP)
         members |= found
+    return members
+
+
+def _running(pid: int) -> bool:
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "TtZXD"  # D: in the kernel, and stops there
+
+
+def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:
+    """End a whole tree by SIGKILL; `keep` spares the root.  Returns those still alive.
+
+    Everything is stopped first: killed one by one, a fork bomb refills the places that it loses.
+    Orphans are reaped where this process is their subreaper; the root is left to its parent.
+    `deadline_ns` is of the monotonic clock.
+    """
+    members = _stop_all(pid)
     targets = members if keep else members | {pid}
     while True:
         _send(targets, signal.SIGKILL)

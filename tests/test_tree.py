@@ -72,3 +72,30 @@ def test_the_root_can_be_spared(root: int) -> None:
     assert tree.end(root, deadline_ns=deadline_ns, keep=True) == ()
     assert tree.alive(root)
     assert not tree.alive(child)
+
+
+def test_a_stopped_tree_works_no_more_until_it_is_resumed() -> None:
+    code = (
+        "import os\nos.fork(); os.fork()\nos.write(1, b'x')\n"
+        "while os.getppid() != 1: pass"  # a fork whose parent is gone ends by itself
+    )
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        for _ in range(4):
+            assert process.stdout.read(1) == b"x"
+        own = os.getpid()
+        stopped = tree.stop(own, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        assert len(stopped) >= 4
+        before_ns = tree.cpu_ns(process.pid)
+        time.sleep(0.05)
+        assert tree.cpu_ns(process.pid) == before_ns
+        tree.resume(stopped)
+        until = time.monotonic() + 10
+        while tree.cpu_ns(process.pid) == before_ns:
+            assert time.monotonic() < until
+    finally:
+        tree.end(process.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -196,19 +197,23 @@ class CpuDevice:
         """One call on fresh inputs, the judge's monotonic clock around it.
 
         A worker that computes while its inputs are being written would do the work before the
-        clock starts (tests/exploits/zoo/b8_work_in_the_gap.py), so its processor time over the
-        reveal is watched; such a window is `tripped`.
+        clock starts (tests/exploits/zoo/b8_work_in_the_gap.py, b4_resident_daemon.py), so all of
+        its processes are stopped until it has.  Processor time used meanwhile is that of one which
+        was not: such a window is `tripped`.
         """
         (prepared,) = inputs
-        if timed:
-            wait_until_quiet(session)
-        busy_ns = session.confined.cpu_ns() if timed else 0
-        begin_ns = time.monotonic_ns()
-        exchange.load(prepared.tensors)
-        reveal_ns = time.monotonic_ns() - begin_ns
-        busy_ns = session.confined.cpu_ns() - busy_ns if timed else 0
-        start_ns = time.monotonic_ns()
-        reply = session.order("call", timeout_ns=timeout_ns, slots=[0], body="")
+        busy_ns = 0
+        with contextlib.ExitStack() as held:
+            if timed:
+                wait_until_quiet(session)
+                held.enter_context(session.confined.stopped())
+                busy_ns -= session.confined.cpu_ns()
+            exchange.load(prepared.tensors)
+            if timed:
+                busy_ns += session.confined.cpu_ns()
+            start_ns = time.monotonic_ns()
+            seq = session.send("call", slots=[0], body="")
+        reply = session.expect("done", seq, timeout_ns, what="call")
         if isinstance(reply, Failed):
             return reply
         where = parse_where(reply["where"], prepared.frame)
@@ -227,13 +232,13 @@ class CpuDevice:
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
             answers=(answer,),
-            tripped=busy_ns > BUSY_FLOOR_NS + reveal_ns // 4,
+            tripped=busy_ns > BUSY_FLOOR_NS,
             late=late,
             facts=tuple(reply["facts"]),
         )
 
 
-#: Reading /proc and waking up cost a worker nothing; this much processor time is work.
+#: A worker that is stopped uses none; this much processor time is work.
 BUSY_FLOOR_NS = 2_000_000
 #: OpenMP threads spin for a moment after a parallel region; wait that long, no longer.
 QUIET_NS = 200_000_000
