@@ -1,0 +1,71 @@
+"""`harness leaderboard --html FILE`: read what the page shows, write it whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import StoreError, UsageError
+from harness.model import Board, Mode, Run
+from harness.store import MissingStore, Store, open_store
+
+
+def write(
+    file: Path, url: str, boards: Sequence[Board], *, everything: bool, with_source: bool
+) -> str:
+    """Write the page and return a sentence about it.
+
+    Raises UsageError when an extra is missing or the file cannot be written.
+    """
+    from harness.render.page import page
+
+    try:
+        with open_store(url, create=False) as store:
+            runs = _runs(store, boards)
+            history = store.runs(mode=Mode.RANKED)
+    except MissingStore:
+        runs, history = {}, ()
+    document = page(
+        boards,
+        runs,
+        history,
+        now_ns=time.time_ns(),
+        with_source=with_source,
+        everything=everything,
+    )
+    size = replace_file(file, document.encode("utf-8", "backslashreplace"))
+    return f"wrote {file} ({megabytes(size)})"
+
+
+def _runs(store: Store, boards: Sequence[Board]) -> dict[str, Run]:
+    """The run of every standing but those whose details are damaged; the page says so."""
+    found: dict[str, Run] = {}
+    for board in boards:
+        for standing in board.standings:
+            try:
+                found[standing.run] = store.get(standing.run)
+            except StoreError:
+                continue
+    return found
+
+
+def megabytes(size: int) -> str:
+    """A file's size in words."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+
+
+def replace_file(file: Path, data: bytes) -> int:
+    """Write a file and return its size; its reader sees the old one or the new one, never a half.
+
+    Raises UsageError when it cannot be written.
+    """
+    half = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        half.write_bytes(data)
+        half.replace(file)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
+    return len(data)
