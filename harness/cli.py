@@ -7,6 +7,7 @@ Commands are imported only when they are called, so `--help` and `leaderboard` l
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -21,10 +22,15 @@ COMMANDS = {
     "run": "Check, time and store submissions, and show their rank.",
     "leaderboard": "Who is ahead, by how much, and how sure that is.",
     "show": "One run in full: cases, errors, samples, doubts, log.",
+    "compare": "Two submissions side by side: faster, slower, or too close to call.",
     "gate": "CI: every submission right, none slower than before.",
     "new": "Write a working starting point for a submission.",
     "profile": "Kernels, times, bytes, share of the roofline; chrome trace.",
     "selftest": "Is this machine fit to rank: known lengths and controls.",
+    "export": "Put runs into a bundle that another machine can check.",
+    "import": "Take the runs of a bundle into the results database.",
+    "verify": "Check a bundle: digest, signature, arithmetic, eligibility.",
+    "replay": "Make a run of a bundle again, on the same inputs.",
     "doctor": "What this machine can do, and what it lacks.",
 }
 
@@ -38,7 +44,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"harness.commands.{cmd_name}")
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"harness.commands.{name}")
         command: click.Command = module.command
         return command
 

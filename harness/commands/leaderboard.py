@@ -32,6 +32,19 @@ FORMATS = ("table", "json", "csv", "markdown")
 @click.option(
     "--all", "everything", is_flag=True, help="Also the runs without a rank, and the reason."
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the boards as one page that opens offline.",
+)
+@click.option("--with-source", is_flag=True, help="Let the page hold the submissions' source.")
+@click.option(
+    "--confirm",
+    type=click.IntRange(1, 20),
+    metavar="N",
+    help="First measure the N fastest again, interleaved, on fresh inputs; those runs count.",
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries a board.")
 @options.db_option
 @options.problem_option
@@ -41,24 +54,45 @@ def command(
     layout: str,
     as_json: bool,
     everything: bool,
+    html: Path | None,
+    with_source: bool,
+    confirm: int | None,
     limit: int | None,
     db: str | None,
     problem: Path | None,
-) -> None:
+) -> int:
     """Show who is ahead, by how much, and how sure that is.
 
     A standing is a submission's latest ranked run, not its best.  Entries whose difference is
     within noise share a rank; every device has a board of its own.
+
+    Exit code 1 when --confirm found a run that does not pass any more.
     """
+    if with_source and html is None:
+        raise click.UsageError("--with-source is for --html FILE")
+    root = options.task_root(problem)
+    url = options.store_url(db, root)
+    confirmed = True
+    if confirm is not None:
+        from harness.commands import confirming
+
+        confirmed = confirming.confirm(url, root, device, confirm)
     with options.in_a_hurry():
-        root = options.task_root(problem)
-        url = options.store_url(db, root)
         found = _read(url, _task(root), task_name, device, everything, may_be_missing=db is None)
+        if html is not None:
+            from harness.commands import page_file
+
+            cut = tuple(_cut(board, limit) for board in found)
+            said = page_file.write(html, url, cut, everything=everything, with_source=with_source)
+            click.echo(said, err=as_json or layout != "table")
+            if not as_json and layout == "table":
+                return 0 if confirmed else 1
         if as_json or layout != "table":
             cut = tuple(_cut(board, limit) for board in found)
             options.say(_document(cut, "json" if as_json else layout, everything))
         else:
             _show(found, limit, everything, narrowed=bool(device or task_name))
+    return 0 if confirmed else 1
 
 
 def _task(root: Path | None) -> Task | None:

@@ -1,0 +1,110 @@
+"""`harness compare A B`: two submissions measured side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands import options
+from harness.commands.run import judge
+from harness.errors import UsageError
+from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission
+
+
+@click.command("compare")
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--repeats",
+    type=click.IntRange(2, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Quartets A B B A; more of them see smaller differences.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
+    help="Use this shape instead of the ranked ones (repeatable).",
+)  # fmt: skip
+@click.option("--budget", type=click.FloatRange(0.1, 86400), metavar="S", help="Seconds to sample.")
+@click.option(
+    "--isolation",
+    type=click.Choice([policy.value for policy in IsolationPolicy]),
+    default=IsolationPolicy.AUTO.value,
+    show_default=True,
+)
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.json_option
+@options.db_option
+@options.problem_option
+def command(a: str, b: str, **chosen: Any) -> int:
+    """Say whether A is faster than B, from fresh processes in the order A B B A.
+
+    A and B are files, or runs by their id, whose source was stored with them.  Every timed output
+    is checked.  Nothing is stored.  Exit code: 0 measured, 1 one of them does not pass.
+    """
+    from harness.compare import evaluate, measure
+    from harness.task import find_root, load, parse_shape
+
+    path = Path(a) if Path(a).exists() else None
+    root = find_root(chosen["problem"], Path.cwd(), path)
+    task = load(root)
+    shapes = tuple(parse_shape(text, task) for text in chosen["shapes"])
+    url = options.store_url(chosen["db"], root)
+    sides = {"A": _submission(a, url), "B": _submission(b, url)}
+    total = 4 * chosen["repeats"]
+
+    def make(side: str, number: int) -> Run:
+        job = _job(root, sides[side], shapes, chosen)
+        label = f"{side} {sides[side].name} ({number + 1}/{total})"
+        return judge(job, label, quiet=chosen["quiet"])
+
+    quartets, failed = measure(make, chosen["repeats"])
+    if failed is not None:
+        name = failed.submission.name
+        click.echo(f"{name} did not pass: {failed.verdict}: {failed.message}", err=True)
+        return 1
+    result = evaluate(quartets)
+    if chosen["as_json"]:
+        from harness.render import comparison, export
+
+        options.say(export.dumps(comparison.document(result)) + "\n")
+        return 0
+    from harness.render.comparison import comparison_view
+
+    console = options.console()
+    console.print(comparison_view(result, options.signs(console)))
+    return 0
+
+
+def _submission(name: str, url: str) -> Submission:
+    """A file, else a stored run's submission as it was judged."""
+    from harness.sources import read_submission
+    from harness.store import MissingStore, open_store
+
+    if Path(name).exists() or Path(name).suffix == ".py":
+        return read_submission(Path(name), None)
+    try:
+        with open_store(url, create=False) as store:
+            return store.get(name).submission
+    except MissingStore:
+        raise UsageError(f"{name}: there is no such file, and no run is stored yet") from None
+
+
+def _job(
+    root: Path, submission: Submission, shapes: tuple[Shape, ...], chosen: dict[str, Any]
+) -> Job:
+    budget = chosen["budget"]
+    return Job(
+        task_root=str(root),
+        submission=submission,
+        device=chosen["device"],
+        mode=Mode.BENCHMARK,
+        shapes=shapes,
+        processes=1,
+        budget_ns=None if budget is None else round(budget * 1e9),
+        isolation=IsolationPolicy(chosen["isolation"]),
+    )
