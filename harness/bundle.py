@@ -1,0 +1,175 @@
+"""Runs in a file that another machine can check: what was measured, with what it follows from.
+
+A bundle is one JSON document with whole runs, raw samples, environment, source, revealed seeds, and
+a digest over all of it.  The digest shows damage; only a signature shows who vouches for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import harness
+from harness import codec, leaderboard, samples, stats
+from harness.errors import UsageError
+from harness.model import CaseResult, Clock, Run, Timing, Verdict
+
+FORMAT = "kernel-harness bundle"
+SCHEMA = 1
+#: A run with every sample takes 50 to 150 kB; this is some thousands of them.
+MAX_BYTES = 1 << 29
+
+#: Arithmetic repeated on another machine differs by rounding only.
+_SAME = 1e-9
+#: As when it was measured: a shade below the floor is measuring error (Device.floor_slack).
+_FLOOR_SLACK = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a bundle holds.  `signature` is an SSH signature of `digest` in armour, or empty."""
+
+    runs: tuple[Run, ...]
+    harness_version: str
+    digest: str
+    signature: str = ""
+
+
+def make(runs: Sequence[Run], *, with_source: bool) -> Bundle:
+    """A bundle of `runs`; without their source they can be verified but not replayed."""
+    if not with_source:
+        runs = [replace(run, submission=replace(run.submission, source="")) for run in runs]
+    content = _content(runs, harness.__version__)
+    return Bundle(tuple(runs), harness.__version__, _digest(content))
+
+
+def dumps(bundle: Bundle) -> bytes:
+    """The file's content: ASCII, one line."""
+    content = _content(bundle.runs, bundle.harness_version)
+    sealed = {**content, "digest": bundle.digest, "signature": bundle.signature}
+    return _canonical(sealed) + b"\n"
+
+
+def loads(data: bytes, where: str) -> Bundle:
+    """Read a bundle, trusting nothing in it.  Raises UsageError for what is none, or is damaged."""
+    try:
+        document = json.loads(data, parse_constant=_refuse)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise UsageError(f"{where}: is no bundle; `harness export FILE` makes one")
+        if document.get("schema") != SCHEMA:
+            raise UsageError(
+                f"{where}: a bundle of schema {document.get('schema')!r}, this harness reads "
+                f"{SCHEMA}; use the harness that made it, or a newer one"
+            )
+        digest, signature = document.pop("digest", ""), document.pop("signature", "")
+        version = document.get("harness")
+        if not all(isinstance(text, str) for text in (digest, signature, version)):
+            raise UsageError(f"{where}: the bundle is damaged; get it again")
+        if _digest(document) != digest:
+            raise UsageError(
+                f"{where}: its digest does not fit its content: it was changed or damaged"
+            )
+        runs = tuple(codec.decode(Run, run) for run in document["runs"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where}: the bundle is damaged ({error})") from None
+    if len({run.id for run in runs}) != len(runs):
+        raise UsageError(f"{where}: the bundle is damaged (it holds a run twice)")
+    return Bundle(runs, str(version), digest, signature)
+
+
+def problems(run: Run) -> tuple[str, ...]:
+    """What does not fit together in a run: source, times, score, verdict.  Empty when sound."""
+    found = []
+    source = run.submission.source
+    if source and _sha256(source) != run.submission.sha256:
+        found.append("its source is not the one that its sha256 names")
+    if not _is_hex(run.secret_seed):
+        found.append("it reveals no secret seed")
+    failed = [case for case in run.cases if case.verdict is not Verdict.PASSED]
+    if run.verdict is Verdict.PASSED and (failed or not run.cases):
+        found.append(f"its verdict is passed, but {len(failed)} of {len(run.cases)} cases failed")
+    for case in run.cases:
+        if case.timing is not None:
+            said = _timing_problems(case.timing, run.clock)
+            found += [f"{case.case.shape.label}: {one}" for one in said]
+    return (*found, *_score_problems(run))
+
+
+def _score_problems(run: Run) -> list[str]:
+    timings = [case.timing for case in run.cases if case.timing is not None]
+    if run.score_ns is None:
+        return []
+    medians = [timing.median_ns for timing in timings]
+    if not medians or not all(map(leaderboard.is_time, [run.score_ns, *medians])):
+        return ["its score is not made of times"]
+    if not _same(run.score_ns, stats.geometric_mean(medians)):
+        return ["its score is not the geometric mean of its times"]
+    return []
+
+
+def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
+    summary = (timing.low_ns, timing.median_ns, timing.high_ns)
+    if not all(map(leaderboard.is_time, summary)) or list(summary) != sorted(summary):
+        return ["its interval is none"]
+    estimates = samples.estimates(timing, clock)
+    if estimates is None:
+        return ["its raw samples and its published medians do not belong together"]
+    if not _same(samples.log_median(timing.process_medians_ns), timing.median_ns):
+        return ["its time is not the median of its processes' medians"]
+    found = []
+    for raw, published in zip(samples.raw(timing, clock), timing.process_medians_ns, strict=True):
+        offset = abs(samples.log_median(raw) - published)
+        if offset > (_SAME * published if clock is Clock.HOST else samples.OFFSET_NS):
+            found.append("a process's published median does not follow from its samples")
+    least = stats.process_interval([one.samples_ns for one in estimates])
+    stated = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
+    if stated < stats.half_width(least) * (1 - 1e-6):
+        found.append("its interval is narrower than its samples allow")
+    if timing.floor_ns is not None and timing.median_ns < _FLOOR_SLACK * timing.floor_ns:
+        found.append("it is faster than its device's floor")
+    return found
+
+
+def replayed(old: Run, new: Run) -> tuple[tuple[CaseResult, CaseResult | None], ...]:
+    """Each case of a run beside the same case of its replay, None where that has none."""
+    again = {(c.case.kind, c.case.shape, c.case.inputs): c for c in new.cases}
+    return tuple((c, again.get((c.case.kind, c.case.shape, c.case.inputs))) for c in old.cases)
+
+
+def _content(runs: Sequence[Run], version: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "harness": version,
+        "runs": [codec.encode(run) for run in runs],
+    }
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    """One spelling of a document: the digest is over it, so that it survives reformatting."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return "sha256:" + hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _sha256(source: str) -> str:
+    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _same(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=_SAME)
+
+
+def _is_hex(text: str) -> bool:
+    return len(text) >= 32 and all(c in "0123456789abcdef" for c in text)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")

@@ -1,0 +1,72 @@
+"""`harness export FILE`: runs into a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from harness.commands import options
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("runs", nargs=-1)
+@click.option("--device", metavar="NAME", help="Only runs on this device.")
+@click.option("--task", "task_name", metavar="NAME", help="Only runs of this task.")
+@click.option("--all", "everything", is_flag=True, help="All runs, not only those that stand.")
+@click.option("--without-source", is_flag=True, help="Keep the submissions' text back.")
+@click.option(
+    "--sign",
+    "key",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="KEY",
+    help="Sign the digest with this SSH key.",
+)
+@options.db_option
+@options.problem_option
+def command(
+    file: Path,
+    runs: tuple[str, ...],
+    device: str | None,
+    task_name: str | None,
+    everything: bool,
+    without_source: bool,
+    key: Path | None,
+    db: str | None,
+    problem: Path | None,
+) -> None:
+    """Put RUNS, or those that hold a standing, into a bundle that another machine can check.
+
+    It holds every raw sample, the environment, the source and its hash, the secret seeds of the
+    runs, which are public from then on, and a digest over all of it.
+    """
+    from harness import bundle
+    from harness.commands import page_file
+    from harness.errors import UsageError
+    from harness.leaderboard import boards
+    from harness.store import open_store
+
+    url = options.store_url(db, options.task_root(problem))
+    with open_store(url, create=False) as store:
+        if runs:
+            chosen = [store.get(run) for run in dict.fromkeys(runs)]
+        elif everything:
+            rows = store.runs(task=task_name, device=device)
+            chosen = [store.get(row.id) for row in reversed(rows)]
+        else:
+            made = boards(store.latest_eligible(task=task_name, device=device))
+            chosen = [store.get(s.run) for board in made for s in board.standings]
+    if not chosen:
+        raise UsageError("nothing to export: no run holds a standing; --all takes every run")
+    made_bundle = bundle.make(chosen, with_source=not without_source)
+    if key is not None:
+        from harness import signature
+
+        made_bundle = replace(made_bundle, signature=signature.sign(made_bundle.digest, key))
+    size = page_file.replace_file(file, bundle.dumps(made_bundle))
+    signed = "signed" if key is not None else "not signed"
+    count = f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
+    about = f"{count}, {page_file.megabytes(size)}, {made_bundle.digest}, {signed}"
+    click.echo(f"wrote {file}: {about}")
