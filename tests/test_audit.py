@@ -1,0 +1,197 @@
+"""What a worker's claims are worth against the judge's clock: lies, merged calls, noise.
+
+Times are those of an H200: a window costs 289.7 us beside a kernel that computes, 291.2 us beside
+one that reads, each within 0.6 us from p10 to p90.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import stats
+from harness.devices import calibration as clocks
+from harness.devices.calibration import Calibration, Overhead, audit
+from harness.model import Failed, Verdict
+from harness.window import Audited, Window
+
+COMPUTE_NS, MEMORY_NS, HALF_NS, PAIR_NS = 289_700.0, 291_200.0, 300.0, 1_500.0
+MACHINE = Calibration(
+    compute=Overhead(COMPUTE_NS - HALF_NS, COMPUTE_NS, COMPUTE_NS + HALF_NS),
+    memory=Overhead(MEMORY_NS - HALF_NS, MEMORY_NS, MEMORY_NS + HALF_NS),
+    empty_pair_ns=PAIR_NS,
+    empty_kernel_ns=1_000.0,
+    flush_ns=400_000.0,
+)
+#: From a kernel that hardly does anything to one that takes milliseconds.
+TIMES_NS = [5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000, 5_000_000]
+PLENTY_BYTES = 1 << 40
+
+
+def windows(
+    call_ns: float,
+    claim_ns: float,
+    *,
+    calls: int = 1,
+    count: int = 30,
+    cost_ns: float = MEMORY_NS,
+    seed: int = 1,
+) -> list[Window]:
+    """Windows of `calls` calls of `call_ns` each, whose worker claims `claim_ns` a call."""
+    rng = random.Random(seed)
+    return [
+        Window(
+            elapsed_ns=round(calls * call_ns + PAIR_NS + cost_ns + rng.gauss(0, HALF_NS / 1.28)),
+            claimed_ns=round(calls * claim_ns + PAIR_NS),
+            host_ns=9_000,
+            answers=(),
+            tripped=False,
+            late=False,
+        )
+        for _ in range(count)
+    ]
+
+
+def judged(
+    call_ns: float,
+    claim_ns: float,
+    *,
+    cost_ns: float = MEMORY_NS,
+    merged_ns: float | None = None,
+    seed: int = 1,
+) -> Audited | Failed:
+    """One process's audit, with as many calls in the long windows as the judge would ask for."""
+    singles = windows(call_ns, claim_ns, cost_ns=cost_ns, seed=seed)
+    calls = clocks.calls_for(MACHINE, claim_ns, 1 << 20, PLENTY_BYTES)
+    merged = windows(
+        call_ns if merged_ns is None else merged_ns,
+        claim_ns,
+        calls=calls,
+        count=clocks.MERGED_WINDOWS,
+        cost_ns=cost_ns,
+        seed=seed + 1,
+    )
+    return audit(MACHINE, 0, singles, merged if calls > 1 else [], calls)
+
+
+def published_ns(audited: Audited) -> float:
+    return stats.median(audited.estimate.samples_ns)
+
+
+@pytest.mark.parametrize("call_ns", TIMES_NS)
+@pytest.mark.parametrize("cost_ns", [COMPUTE_NS, MEMORY_NS])
+def test_an_honest_claim_is_published_as_it_is(call_ns: int, cost_ns: float) -> None:
+    found = judged(call_ns, call_ns, cost_ns=cost_ns)
+    assert isinstance(found, Audited), found
+    assert published_ns(found) == pytest.approx(call_ns, abs=max(150.0, 0.01 * call_ns))
+
+
+@given(st.integers(0, 10**6), st.sampled_from(TIMES_NS), st.sampled_from([COMPUTE_NS, MEMORY_NS]))
+@settings(max_examples=200, deadline=None)
+def test_noise_never_makes_a_liar_of_an_honest_worker(
+    seed: int, call_ns: int, cost_ns: float
+) -> None:
+    assert isinstance(judged(call_ns, call_ns, cost_ns=cost_ns, seed=seed), Audited)
+
+
+@pytest.mark.parametrize("call_ns", TIMES_NS)
+@pytest.mark.parametrize("share", [0.999, 0.99, 0.98, 0.95, 0.9, 0.7, 0.5, 0.2, 0.05, 0.01, 0.0])
+def test_a_lie_of_any_size_lowers_nothing_or_gets_no_rank(call_ns: int, share: float) -> None:
+    found = judged(call_ns, share * call_ns)
+    if isinstance(found, Failed):
+        assert found.verdict is Verdict.TAMPERED
+        return
+    # 1% by which a claim may differ from the estimate, and that by which the estimate is unsure.
+    calls = clocks.calls_for(MACHINE, share * call_ns, 1 << 20, PLENTY_BYTES)
+    unsure = clocks.unsure_ns(MACHINE, clocks.MERGED_WINDOWS) / calls
+    assert published_ns(found) >= call_ns * (1 - clocks.RESOLUTION) - unsure
+
+
+@pytest.mark.parametrize("call_ns", [50_000, 1_000_000])
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.0])
+def test_a_large_lie_is_called_one(call_ns: int, share: float) -> None:
+    found = judged(call_ns, share * call_ns)
+    assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
+    assert "the judge's own clock saw" in found.message
+
+
+def test_a_claim_of_more_than_the_bracket_holds_is_tampered_too() -> None:
+    assert isinstance(judged(20_000, 400_000), Failed)
+
+
+@pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000])
+def test_merged_calls_are_found(call_ns: int) -> None:
+    found = judged(call_ns, call_ns, merged_ns=call_ns / 8)
+    assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
+    assert "merged" in found.message
+
+
+@pytest.mark.parametrize("call_ns", [5_000, 10_000, 20_000, 50_000])
+def test_calls_in_a_row_may_save_their_launch(call_ns: int) -> None:
+    found = judged(call_ns, call_ns, merged_ns=call_ns - 1_500)
+    assert isinstance(found, Audited), found
+
+
+def test_every_raw_sample_is_kept_beside_what_was_claimed() -> None:
+    found = judged(20_000, 20_000)
+    assert isinstance(found, Audited)
+    assert [(block.calls > 1, len(block.window_ns)) for block in found.blocks] == [
+        (False, 30),
+        (True, clocks.MERGED_WINDOWS),
+    ]
+    assert all(len(block.claimed_ns) == len(block.window_ns) for block in found.blocks)
+
+
+def test_a_published_time_is_never_zero_or_less() -> None:
+    for claim_ns in (0.0, 1.0, 500.0):
+        found = judged(600.0, claim_ns)
+        if isinstance(found, Audited):
+            assert min(found.estimate.samples_ns) >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "free", "expected"),
+    [(10_000_000.0, PLENTY_BYTES, 1), (1_000.0, PLENTY_BYTES, clocks.MAX_CALLS), (1_000.0, 1, 1)],
+)
+def test_windows_hold_as_many_calls_as_precision_asks_and_memory_allows(
+    call_ns: float, free: int, expected: int
+) -> None:
+    assert clocks.calls_for(MACHINE, call_ns, 1 << 20, free) == expected
+
+
+def test_an_overhead_is_the_gap_between_bracket_and_claim() -> None:
+    found = clocks.overhead([300.0, 310.0, 290.0], [100.0, 100.0, 100.0])
+    assert (found.low_ns, found.median_ns, found.high_ns) == pytest.approx((192.0, 200.0, 208.0))
+    with pytest.raises(ValueError):
+        clocks.overhead([], [])
+
+
+def test_the_audit_needs_no_device() -> None:
+    code = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "import harness.devices.calibration, torch\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "assert 'harness.devices.driver' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def worst_lie(call_ns: int, cost_ns: float, shares: Sequence[float]) -> float:
+    """By which share the smallest published time is below the truth."""
+    found = [judged(call_ns, share * call_ns, cost_ns=cost_ns) for share in shares]
+    times = [published_ns(audited) for audited in found if isinstance(audited, Audited)]
+    return 1 - min(times) / call_ns
+
+
+@pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000, 1_000_000])
+def test_the_best_lie_gains_no_more_than_the_clock_is_unsure(call_ns: int) -> None:
+    shares = [1 - step / 1000 for step in range(0, 60)]
+    for cost_ns in (COMPUTE_NS, MEMORY_NS):
+        assert worst_lie(call_ns, cost_ns, shares) <= 2 * clocks.RESOLUTION + 0.002
