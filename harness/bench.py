@@ -25,6 +25,7 @@ class Bench:
         self._ahead: list[Session] = []  # have loaded torch, or are at it, and nothing else
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
+        self._fresh = True  # no call has come back since the buffers were mapped
         self.root = False
         self.facts: set[str] = set()  # what workers said of themselves
         self.log = ""
@@ -51,7 +52,8 @@ class Bench:
                 return Failed(
                     Verdict.CRASHED, f"not tried: its process had ended {MAX_RESTARTS + 1} times"
                 )
-            self._restarts += 1
+            # Waiting for a time limit is dear: a second time is enough to know.
+            self._restarts += 2 if self._session.timed_out else 1
         failure = self.begin()
         assert self._session is not None
         return failure if failure is not None else self._session
@@ -88,7 +90,12 @@ class Bench:
         if isinstance(exchange, Failed):
             self._retire(session, exchange)
             return exchange
-        timeout_ns = self._launcher.limits.call_ns * len(inputs)
+        limits = self._launcher.limits
+        timeout_ns = limits.call_ns * len(inputs)
+        if self._fresh:
+            # The first call of a shape may compile (Triton, torch.compile): importing's limit.
+            timeout_ns = max(timeout_ns, limits.import_ns)
+            self._fresh = False
         window = self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
         if isinstance(window, Failed):
             self._retire(session, window)
@@ -151,4 +158,5 @@ class Bench:
             exchange.close()
             return reply
         self._mapped = (frame, slots, exchange)
+        self._fresh = True
         return exchange

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
+
+import torch
 
 MESSAGE_CHARS = 600
 DETAIL_CHARS = 6000
@@ -50,6 +53,10 @@ UNSUPPORTED_TEXTS = (
     "0 active drivers",
     "cudaErrorNoKernelImageForDevice",
 )
+#: Packages that only a machine with a GPU has a use for; elsewhere nobody need install them.
+GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "numba", "tilelang"})
+#: How submissions say themselves that they need a GPU.
+_NEEDS_GPU = re.compile(r"\b(needs?|requires?)\b.{0,40}\b(CUDA|GPU|compute capability)\b", re.I)
 COMPILE_TEXTS = (
     "Error building extension",
     "Error compiling objects for extension",
@@ -93,7 +100,7 @@ def _verdict(error: BaseException, kind: str, text: str, stage: str) -> str:
         return "import_error"
     if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         return "crashed"
-    if any(words in chain for words in UNSUPPORTED_TEXTS):
+    if any(words in chain for words in UNSUPPORTED_TEXTS) or _lacks_gpu(error, text):
         return "unsupported"
     if isinstance(error, MemoryError) or any(words in chain for words in MEMORY_TEXTS):
         return "out_of_memory"
@@ -102,6 +109,14 @@ def _verdict(error: BaseException, kind: str, text: str, stage: str) -> str:
     if stage == "import":
         return "import_error"
     return "runtime_error"
+
+
+def _lacks_gpu(error: BaseException, text: str) -> bool:
+    """Whether it cannot run because this machine has no GPU, by its own word or its imports."""
+    if torch.cuda.is_available():
+        return False
+    missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    return missing.partition(".")[0] in GPU_PACKAGES or bool(_NEEDS_GPU.search(text))
 
 
 def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:

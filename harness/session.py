@@ -54,6 +54,7 @@ class Session:
         self._deadline_ns = deadline_ns  # of the whole run, monotonic
         self._seq = 0
         self.usable = True
+        self.timed_out = False
         self.detail = ""  # the last fault's traceback: text of the worker's
 
     def __enter__(self) -> Session:
@@ -165,6 +166,7 @@ class Session:
 
     def _end(self, verdict: Verdict, message: str) -> Failed:
         self.usable = False
+        self.timed_out = verdict is Verdict.TIMED_OUT
         return Failed(verdict, message)
 
     def close(self) -> None:
