@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from harness import codec, device_lock, isolation, machine, sandbox
+from harness import codec, device_lock, guard, isolation, machine, sandbox
 from harness import task as tasks
 from harness.bench import Bench, Emit
 from harness.compile_cache import cache_key, scratch_folder
@@ -53,8 +53,10 @@ def main() -> None:
 
 def judge_job(job: Job, emit: Emit) -> Run:
     """Judge one job on this machine.  Raises HarnessError when the machine or the task fails."""
+    advice = guard.notes(job.submission.source)  # before the device is held
     with _court(job, emit) as (task, modules, device, launcher, budget):
-        return Judge(job, task, modules, device, launcher, budget, emit).run()
+        run = Judge(job, task, modules, device, launcher, budget, emit).run()
+    return replace(run, notes=run.notes + advice)
 
 
 def profile_job(job: Job, emit: Emit) -> ProfileReport:
