@@ -50,7 +50,7 @@ class Bench:
         if self._session is not None:
             if self._restarts >= MAX_RESTARTS:
                 return Failed(
-                    Verdict.CRASHED, f"not tried: its process had ended {MAX_RESTARTS + 1} times"
+                    Verdict.CRASHED, "not tried: its process had to be replaced too often"
                 )
             # Waiting for a time limit is dear: a second time is enough to know.
             self._restarts += 2 if self._session.timed_out else 1

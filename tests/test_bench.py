@@ -18,7 +18,7 @@ class FakeSession:
 
     def __init__(self, *, settles: bool) -> None:
         self._settles = settles
-        self.usable, self.detail = True, "the call's own traceback"
+        self.usable, self.timed_out, self.detail = True, False, "the call's own traceback"
         self.confined = SimpleNamespace(root=False, log=lambda: "")
 
     def order(self, kind: str, **fields: Any) -> Any:

@@ -88,7 +88,7 @@ class CudaDevice:
         torch.cuda.synchronize()
         until_ns = time.monotonic_ns() + DRAIN_NS
         while time.monotonic_ns() < until_ns:
-            if not self._gpu.other_processes():
+            if set(self._gpu.other_processes()) <= set(self._others):
                 break
             time.sleep(0.02)
         else:
