@@ -24,7 +24,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 
 
 @click.command("gate")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--timeout", type=click.FloatRange(1, 86400), metavar="S", help="Seconds for a run.")
 @click.option(
@@ -77,6 +77,8 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     from harness.task import find_root, load
 
     files, chosen["changed"] = _revision_of(files, chosen["changed"])
+    if not files:
+        raise click.UsageError("Missing argument 'FILES...'.", click.get_current_context())
     paths = _expand(files)
     root = find_root(chosen["problem"], Path.cwd(), paths[0])
     task = load(root)

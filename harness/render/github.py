@@ -95,6 +95,8 @@ def summary(report: GateReport, *, limit: int = MAX_SUMMARY_BYTES) -> str:
     rows = [*_rows(report)]
     tail = f"\n{_count(report)}\n"
     room = limit - len((head + tail).encode()) - 200  # the line that counts what was cut
+    if room < 0:
+        return ""  # GitHub would drop all of it, and what stands there already with it
     kept: list[str] = []
     for row in rows:
         room -= len(row.encode()) + 1
