@@ -54,12 +54,14 @@ def _read(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path}: cannot be read ({reason})") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISDIR(status.st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        # Before Python wraps it: a folder has no file object.
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
             raise UsageError(f"{path}: is a folder; name the files, for example {path}/*.py")
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{path}: is not a regular file")
+        raise UsageError(f"{path}: is not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
         # One byte more than is allowed: submission_of refuses it without reading the rest.
         return file.read(MAX_SOURCE_BYTES + 1)
 
