@@ -25,6 +25,7 @@ class Bench:
         self._ahead: list[Session] = []  # have loaded torch, or are at it, and nothing else
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
+        self._tried = False  # a worker has got as far as running the submission
         self._fresh = True  # no call has come back since the buffers were mapped
         self.root = False
         self.facts: set[str] = set()  # what workers said of themselves
@@ -35,7 +36,10 @@ class Bench:
         self.end()
         self._emit(Progress("starting a worker"))
         self._session = self._ahead.pop(0) if self._ahead else self._launcher.spawn()
-        self._launcher.attend(self._session)
+        late = self._launcher.attend(self._session, again=self._tried)
+        if late is not None:
+            return late
+        self._tried = True
         self.root = self.root or self._session.confined.root
         if self._timed:
             # Before the import: from then on the worker's process is not ours to calibrate.
