@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from harness import bundle
 from harness.errors import UsageError
 from harness.model import Shape, Submission, Task
 from harness.revision import Repository, repository
@@ -44,8 +45,8 @@ class Baseline:
         return tuple(shape for shape in self.shapes if shape not in task.ranked)
 
 
-def find_baseline(text: str, root: Path) -> Baseline:
-    """Read `--baseline`: a file NAME.py, a bundle of `harness export`, or a revision of `root`.
+def find_baseline(text: str, task: Task) -> Baseline:
+    """Read `--baseline`: a file NAME.py, a bundle of `harness export`, or a git revision.
 
     Raises UsageError when it is none of them, empty, or unreadable.
     """
@@ -53,7 +54,8 @@ def find_baseline(text: str, root: Path) -> Baseline:
     if path.suffix == ".py":
         return Baseline(path.name, file=read_submission(path, None))
     if path.exists():
-        return _bundle(path)
+        return _bundle(path, task)
+    root = Path(task.root)
     where = repository(root)
     commit = where.commit(text)
     raw = where.read(commit, root / FILE)
@@ -74,5 +76,22 @@ def _ranked(raw: bytes | None, name: str) -> tuple[Shape, ...]:
         raise UsageError(f"{name}: its ranked shapes cannot be read ({error})") from None
 
 
-def _bundle(path: Path) -> Baseline:
-    raise UsageError(f"{path}: not a submission")
+def _bundle(path: Path, task: Task) -> Baseline:
+    """The submissions of a bundle by name, as its latest runs have them, and what was ranked."""
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    if not data.strip():
+        raise UsageError(f"{path}: is empty or no file, so nothing could be compared with it")
+    runs = [run for run in bundle.loads(data, str(path)).runs if run.task == task.name]
+    runs.sort(key=lambda run: run.created_ns)
+    with_source = {run.submission.name: run.submission for run in runs if run.submission.source}
+    if not with_source:
+        raise UsageError(
+            f"{path}: holds no source of a submission to {task.name}, and both sides are timed "
+            "here; export it without --without-source"
+        )
+    ranked = [run for run in runs if not run.custom_shapes]
+    timed = [case.case.shape for run in ranked for case in run.cases if case.timing is not None]
+    return Baseline(path.name, bundle=with_source, shapes=tuple(dict.fromkeys(timed)))

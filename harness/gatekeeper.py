@@ -144,10 +144,12 @@ class Gatekeeper:
         sides = {"base": base, "head": submission}
         begin_ns = time.monotonic_ns()
 
-        def measure(side: str) -> Run:
-            # The least number of samples in every process: further pairs say more than further
-            # samples of one process.
-            job = replace(self._job(sides[side]), mode=Mode.BENCHMARK, processes=1, budget_ns=1)
+        def measure(side: str, processes: int) -> Run:
+            # The least number of samples in every process: further processes say more than further
+            # samples of one.
+            job = replace(
+                self._job(sides[side]), mode=Mode.BENCHMARK, processes=processes, budget_ns=1
+            )
             return self._judge(job, f"{label} {side}")
 
         return slowdown.compare(

@@ -1,7 +1,7 @@
 """Is a submission slower than its baseline by more than allowed?  Pairs of times -> three answers.
 
-Base and head are timed in turn, each in a fresh process, in A B B A order: what the machine drifts
-by then cancels, and neighbours in time make the pair whose ratio counts.
+Base and head are timed in turn, in fresh processes, in A B B A order: what the machine drifts by
+then cancels, and neighbours in time make the pair whose ratio counts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from enum import StrEnum
 from harness import stats
 from harness.model import Run, Shape, Verdict
 
-#: Pairs after which the gate looks at the times; what is ambiguous then is measured on.
-LOOKS = (4, 8, 12)
-#: The least that says anything: Student's interval of one pair does not exist.
-LEAST_PAIRS = 2
+#: A group of four pairs: base head, head base, base head, head base.  Neighbours of one side are
+#: two processes of one run, which starts one judge fewer.
+GROUP = (("base", 1), ("head", 2), ("base", 2), ("head", 2), ("base", 1))
+#: Groups at most.  After each the gate looks at the times; what is ambiguous is measured on.
+LOOKS = 3
 #: Chance of a false alarm about a submission that is exactly as much slower as is allowed, over all
 #: its shapes and all looks together; and of letting a shape pass that is slower than allowed.
 ALPHA = 0.05
 
-Measure = Callable[[str], Run]
-"""Times one side once, in a fresh process: "base" or "head" -> its run in mode benchmark."""
+#: Times one side, "base" or "head", in so many fresh processes: its run in mode benchmark.
+Measure = Callable[[str, int], Run]
 
 
 class Pace(StrEnum):
@@ -85,35 +86,36 @@ def compare(
     """
     ratios: dict[Shape, list[float]] = {shape: [] for shape in shapes}
     found: tuple[ShapeSpeed, ...] = ()
-    pairs = 0
-    for look in LOOKS:
-        while pairs < look and (pairs < LEAST_PAIRS or time_left()):
-            order = ("base", "head") if pairs % 2 == 0 else ("head", "base")
-            runs = {side: measure(side) for side in order}
-            for side, run in runs.items():
-                if problem := _problem(side, baseline, run, shapes):
-                    absent = Absent.BASELINE if side == "base" else None
-                    return Speed(baseline, max_percent, found, problem, absent)
-            base, head = times_of(runs["base"]), times_of(runs["head"])
-            for shape in shapes:
-                ratios[shape].append(math.log(head[shape] / base[shape]))
-            pairs += 1
+    for _ in range(LOOKS):
+        times: dict[str, dict[Shape, list[float]]] = {"base": {}, "head": {}}
+        for side, processes in GROUP:
+            run = measure(side, processes)
+            if problem := _problem(side, baseline, run, shapes, processes):
+                absent = Absent.BASELINE if side == "base" else None
+                return Speed(baseline, max_percent, found, problem, absent)
+            for shape, medians in times_of(run).items():
+                times[side].setdefault(shape, []).extend(medians)
+        for shape in shapes:
+            pairs = zip(times["head"][shape], times["base"][shape], strict=True)
+            ratios[shape] += [math.log(head / base) for head, base in pairs]
         found = decide(ratios, max_percent)
         if not time_left() or all(s.pace is not Pace.AMBIGUOUS for s in found):
             break
     return Speed(baseline, max_percent, found)
 
 
-def times_of(run: Run) -> dict[Shape, float]:
-    """Published time of each shape that was timed, in ns."""
-    return {c.case.shape: c.timing.median_ns for c in run.cases if c.timing is not None}
+def times_of(run: Run) -> dict[Shape, tuple[float, ...]]:
+    """Published time of each shape that was timed, in ns, one for each worker process in order."""
+    timed = ((c.case.shape, c.timing) for c in run.cases)
+    return {shape: timing.process_medians_ns for shape, timing in timed if timing is not None}
 
 
-def _problem(side: str, baseline: str, run: Run, shapes: Sequence[Shape]) -> str:
+def _problem(side: str, baseline: str, run: Run, shapes: Sequence[Shape], processes: int) -> str:
     who = f"the baseline {baseline}" if side == "base" else "it"
     if run.verdict is not Verdict.PASSED:
         return f"{who} could not be timed: {run.verdict}: {run.message}"
-    missing = [shape for shape in shapes if shape not in times_of(run)]
+    times = times_of(run)
+    missing = [shape for shape in shapes if len(times.get(shape, ())) != processes]
     if missing:
         return f"{who} has no time on {len(missing)} of {len(shapes)} shapes: {missing[0]}"
     return ""
@@ -128,14 +130,14 @@ def decide(ratios: dict[Shape, list[float]], max_percent: float) -> tuple[ShapeS
     """
     allowed = math.log1p(max_percent / 100)
     raw = [_p_above(values, allowed) for values in ratios.values()]
-    adjusted = [min(1.0, p * len(LOOKS)) for p in stats.holm(raw)]
+    adjusted = [min(1.0, p * LOOKS) for p in stats.holm(raw)]
     found = []
     for (shape, values), p, own in zip(ratios.items(), adjusted, raw, strict=True):
         interval = stats.compare_ratios(values)
         pace = Pace.AMBIGUOUS
         if p < ALPHA:
             pace = Pace.SLOWER
-        elif (1 - own) * len(LOOKS) < ALPHA:
+        elif (1 - own) * LOOKS < ALPHA:
             pace = Pace.OK
         found.append(
             ShapeSpeed(shape, pace, interval.ratio, interval.low, interval.high, p, len(values))

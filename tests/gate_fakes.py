@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from harness.model import (
     Run,
     Shape,
     Task,
+    Timing,
     Verdict,
 )
 from harness.plan import plan
@@ -92,14 +93,17 @@ class FakeJudge:
     def _timed(self, job: Job, task: Task) -> Run:
         if job.submission.name == "unsteady":
             return self._run(job, task, Verdict.CRASHED, "the process ended", ())
-        paces = [(shape, self.pace_ns(job, shape)) for shape in task.ranked]
+        paces = [
+            (shape, [self.pace_ns(job, shape) for _ in range(job.processes or 1)])
+            for shape in task.ranked
+        ]
         results = tuple(
             CaseResult(
                 Case(CaseKind.BENCHMARK, shape, "competition", 0),
-                Passed(make_check(), make_timing(pace)),
+                Passed(make_check(), timed([pace or 0.0 for pace in drawn])),
             )
-            for shape, pace in paces
-            if pace is not None
+            for shape, drawn in paces
+            if None not in drawn
         )
         return self._run(job, task, Verdict.PASSED, "", results)
 
@@ -134,6 +138,12 @@ def noisy(
         return draw(job.submission.name)
 
     return pace
+
+
+def timed(medians_ns: Sequence[float]) -> Timing:
+    """A timing whose processes had these medians."""
+    made = make_timing(medians_ns[0], processes=len(medians_ns))
+    return replace(made, process_medians_ns=tuple(medians_ns))
 
 
 def times(ratios: dict[str, float], *, sd: float, seed: int) -> Callable[[str], float]:

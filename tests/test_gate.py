@@ -13,15 +13,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness import cli, pool, slowdown
+from harness import bundle, cli, pool, slowdown
 from harness.errors import UsageError
 from harness.gate import Gap, GateReport, State, conclude, control_finding, severity
 from harness.gate_controls import right_control, smallest_shape, wrong_control
-from harness.model import Job, Run, Shape
+from harness.model import Job, Mode, Run, Shape, Submission
 from harness.slowdown import Pace, compare, decide
+from harness.sources import read_submission
 from harness.task import load
-from tests.fakes import SHAPES, make_case, make_run, make_shape, make_timing
-from tests.gate_fakes import DOUBLE, FakeJudge, double_task, noisy, times, write
+from tests.fakes import SHAPES, make_case, make_run, make_shape
+from tests.gate_fakes import DOUBLE, FakeJudge, double_task, noisy, timed, times, write
 
 Gate = Callable[..., int]
 
@@ -255,10 +256,7 @@ class _Swapped(FakeJudge):
         return run
 
 
-def _job(submission: object) -> Job:
-    from harness.model import Mode, Submission
-
-    assert isinstance(submission, Submission)
+def _job(submission: Submission) -> Job:
     return Job(str(DOUBLE), submission, "cpu", Mode.TEST, shapes=(smallest_shape(load(DOUBLE)),))
 
 
@@ -416,9 +414,55 @@ def test_both_sides_are_measured_in_turn_in_fresh_processes(root: Path, judge: F
     write(root, "good", "better")
     gate("submissions/better.py", "--baseline", "submissions/good.py", "--max-slowdown", "5")
     timed = [job for job in judge.seen if job.mode.value == "benchmark"]
-    order = [job.submission.name for job in timed]
-    assert order[:8] == ["good", "better", "better", "good"] * 2
-    assert all(job.processes == 1 for job in timed)
+    order = [job.submission.name for job in timed for _ in range(job.processes or 0)]
+    assert order == ["good", "better", "better", "good"] * 2
+
+
+def test_a_bundle_is_a_baseline_and_holds_what_may_not_be_missing(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, _ = (read_submission(path, None) for path in write(root, "good", "new"))
+    job = Job(str(root), good, "cpu", Mode.BENCHMARK, processes=2)
+    run = judge(job, lambda step: None)
+    path = root / "runs.json"
+    path.write_bytes(bundle.dumps(bundle.make([run], with_source=True)))
+    assert gate("submissions/good.py", "--baseline", path) == 0
+    assert gate("submissions/new.py", "--baseline", path) == 1
+    assert "runs.json does not hold it" in capsys.readouterr().out
+    # Three shapes in the baseline, two in the task now.
+    extra = replace(run.cases[0], case=replace(run.cases[0].case, shape=Shape((("n", 3),))))
+    wider = replace(run, cases=(*run.cases, extra))
+    path.write_bytes(bundle.dumps(bundle.make([wider], with_source=True)))
+    assert gate("submissions/good.py", "--baseline", path) == 1
+    assert "runs.json ranks 1 shapes that are not measured now, first n=3" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "runs.json: is empty or no file, so nothing could be compared with it"),
+        (b"{}", "runs.json: is no bundle"),
+        (bundle.dumps(bundle.make([], with_source=True)), "holds no source of a submission"),
+        (
+            bundle.dumps(bundle.make([make_run()], with_source=True)),
+            "holds no source of a submission to double",
+        ),
+    ],
+)
+def test_a_bundle_that_can_be_no_baseline_is_a_usage_error(
+    content: bytes,
+    line: str,
+    root: Path,
+    judge: FakeJudge,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(root, "good")
+    (root / "runs.json").write_bytes(content)
+    assert gate("submissions/good.py", "--baseline", "runs.json") == 2
+    assert line in capsys.readouterr().err
+    assert names(judge) == []
 
 
 def test_a_baseline_from_git_is_the_file_as_it_was(
@@ -490,14 +534,15 @@ def test_an_ambiguous_time_is_neutral_unless_strict(
 TIMED = make_run(shapes=SHAPES, times_us=(20.0, 40.0, 10.0))
 
 
-def _compared(change: float, seed: int, *, sd: float, allowed: float = 1.0) -> slowdown.Speed:
+def _compared(change: float, seed: int, *, sd: float, time_left: bool = True) -> slowdown.Speed:
     """What a comparison finds of a head that is `change` times as slow on every shape."""
     draw = times({"head": change}, sd=sd, seed=seed)
 
-    def measure(side: str) -> Run:
-        return replace(TIMED, cases=tuple(make_case(s, make_timing(draw(side))) for s in SHAPES))
+    def measure(side: str, processes: int) -> Run:
+        drawn = {shape: [draw(side) for _ in range(processes)] for shape in SHAPES}
+        return replace(TIMED, cases=tuple(make_case(s, timed(d)) for s, d in drawn.items()))
 
-    return compare(measure, SHAPES, baseline="base", max_percent=allowed, time_left=lambda: True)
+    return compare(measure, SHAPES, baseline="base", max_percent=1.0, time_left=lambda: time_left)
 
 
 def _paces(speed: slowdown.Speed) -> list[Pace]:
@@ -519,17 +564,23 @@ def test_exactly_as_slow_as_allowed_raises_at_most_one_alarm_in_twenty() -> None
 
 def test_more_pairs_are_taken_only_while_it_is_ambiguous_and_time_is_left() -> None:
     clear = _compared(1.0, 1, sd=0.0005)
-    assert {shape.pairs for shape in clear.shapes} == {slowdown.LOOKS[0]}
+    assert {shape.pairs for shape in clear.shapes} == {4}
     unclear = _compared(1.0, 1, sd=0.2)
-    assert {shape.pairs for shape in unclear.shapes} == {slowdown.LOOKS[-1]}
+    assert {shape.pairs for shape in unclear.shapes} == {4 * slowdown.LOOKS}
     assert set(_paces(unclear)) == {Pace.AMBIGUOUS}
 
 
-def test_without_time_two_pairs_are_still_taken() -> None:
-    speed = compare(
-        lambda side: TIMED, SHAPES, baseline="b", max_percent=1, time_left=lambda: False
-    )
-    assert {shape.pairs for shape in speed.shapes} == {2}
+def test_without_time_one_group_of_pairs_is_still_taken() -> None:
+    speed = _compared(1.0, 1, sd=0.2, time_left=False)
+    assert {shape.pairs for shape in speed.shapes} == {4}
+
+
+def test_as_many_times_as_processes_must_be_there() -> None:
+    def measure(side: str, processes: int) -> Run:
+        return replace(TIMED, cases=tuple(make_case(s, timed([20.0])) for s in SHAPES))
+
+    speed = compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: True)
+    assert speed.message == f"it has no time on 3 of 3 shapes: {SHAPES[0]}"
 
 
 def test_decisions_are_those_computed_by_hand() -> None:

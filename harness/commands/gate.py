@@ -154,7 +154,7 @@ def _judge(
 
     right = gate_controls.right_control(root)
     submissions = [read_submission(path, None) for path in paths]
-    baseline = find_baseline(chosen["baseline"], root) if chosen["baseline"] else None
+    baseline = find_baseline(chosen["baseline"], task) if chosen["baseline"] else None
     timeout = chosen["timeout"]
     conditions = Conditions(
         device=chosen["device"],
