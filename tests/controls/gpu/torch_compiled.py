@@ -1,5 +1,0 @@
-"""torch.compile, which starts compilers and processes of its own."""
-
-import torch
-
-custom_kernel = torch.compile(lambda data: data[0] * 2, dynamic=True)
