@@ -7,6 +7,7 @@ those go through wire.py.
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from enum import Enum
@@ -14,6 +15,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def encode(value: Any) -> Any:
@@ -25,6 +28,8 @@ def encode(value: Any) -> Any:
         return value.value
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such numbers, and an element that is NaN is worth keeping
     return value
 
 
@@ -52,6 +57,8 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if kind is float and data in _NOT_FINITE:
         return float(data)
     if type(data) is not kind:
         raise ValueError(f"{where}: expected {kind.__name__}, got {type(data).__name__}")

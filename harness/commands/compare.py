@@ -29,7 +29,7 @@ from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission
     "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
     help="Use this shape instead of the ranked ones (repeatable).",
 )  # fmt: skip
-@click.option("--budget", type=click.FloatRange(0.1, 86400), metavar="S", help="Seconds to sample.")
+@click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
 @click.option(
     "--isolation",
     type=click.Choice([policy.value for policy in IsolationPolicy]),

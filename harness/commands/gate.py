@@ -26,7 +26,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 @click.command("gate")
 @click.argument("files", nargs=-1)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--timeout", type=click.FloatRange(1, 86400), metavar="S", help="Seconds for a run.")
+@click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
 @click.option(
     "--isolation",
     type=click.Choice([policy.value for policy in IsolationPolicy]),
@@ -45,12 +45,12 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 )  # fmt: skip
 @click.option("--baseline", metavar="FILE|BUNDLE|REV", help="Also compare its time with this.")
 @click.option(
-    "--max-slowdown", "max_percent", type=click.FloatRange(0, 1000), default=2.0,
+    "--max-slowdown", "max_percent", type=options.Finite(0, 1000), default=2.0,
     show_default=True, metavar="PCT", help="How much slower than the baseline passes.",
 )  # fmt: skip
 @click.option("--strict", is_flag=True, help="A time that stays ambiguous fails.")
 @click.option(
-    "--budget", type=click.FloatRange(1, 86400), default=600.0, show_default=True, metavar="S",
+    "--budget", type=options.Finite(1, 86400), default=600.0, show_default=True, metavar="S",
     help="Seconds to compare one submission's time.",
 )  # fmt: skip
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Kept verdicts.")

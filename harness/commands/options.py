@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: The store of a task unless --db or HARNESS_DB names another: in its folder.
 DEFAULT_STORE = Path("results") / "harness.db"
+
+
+class Finite(click.FloatRange):
+    """A float in a range; NaN, which is in every range and none, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
 
 
 def db_option(function: F) -> F:

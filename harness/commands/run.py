@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import click
 
 from harness import pool
 from harness.commands import options
+from harness.errors import StoreError
 from harness.model import (
     IsolationPolicy,
     Job,
@@ -46,8 +48,8 @@ from harness.task import find_root, load, parse_shape
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Replaces the public seeds.")
 @click.option("--processes", type=click.IntRange(1, 100), help="Fresh worker processes to time in.")
-@click.option("--budget", type=click.FloatRange(0.1, 86400), metavar="S", help="Seconds to sample.")
-@click.option("--timeout", type=click.FloatRange(1, 86400), metavar="S", help="Seconds for a run.")
+@click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
+@click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
 @click.option(
     "--isolation",
     type=click.Choice([policy.value for policy in IsolationPolicy]),
@@ -82,7 +84,7 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
         runs.append(run)
         if not chosen["no_store"]:
             # At once: what a later submission or a Ctrl-C breaks does not lose this one.
-            _store(url, run)
+            _store(url, run, root)
         if not chosen["as_json"]:
             _show(run, task, url, stored=not chosen["no_store"])
     if chosen["as_json"]:
@@ -144,11 +146,27 @@ def _refuse_unwritable(url: str) -> None:
         pass
 
 
-def _store(url: str, run: Run) -> None:
+def _store(url: str, run: Run, root: Path) -> None:
     from harness.store import open_store
 
-    with open_store(url, create=True) as store:
-        store.add(run)
+    try:
+        with open_store(url, create=True) as store:
+            store.add(run)
+    except StoreError as error:
+        raise StoreError(f"{error}\n{_rescue(run, root)}") from error
+
+
+def _rescue(run: Run, root: Path) -> str:
+    """Keep a run that the database would not take as a bundle, and say where that is."""
+    from harness import bundle
+
+    data = bundle.dumps(bundle.make([run], with_source=True))
+    for folder in (root / "results", Path(tempfile.gettempdir())):
+        file = folder / f"unstored-{run.id}.json"
+        with contextlib.suppress(OSError), file.open("xb") as out:
+            out.write(data)
+            return f"the run ({run.verdict}) is kept: harness import {file}"
+    return f"the run ({run.verdict}) is lost: no folder could be written"
 
 
 def _standing(run: Run, task: Task, url: str) -> tuple[Standing | None, int | None]:

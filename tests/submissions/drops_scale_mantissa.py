@@ -1,0 +1,21 @@
+"""Wrong: scales are rounded down to powers of two."""
+
+import torch
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def numbers(packed, scales):
+    codes = packed.view(torch.uint8)
+    nibbles = torch.stack([codes & 15, codes >> 4], dim=2)
+    values = E2M1[nibbles.flatten(1).int()]
+    scales = (scales.view(torch.uint8) & 0xF8).view(torch.float8_e4m3fn).float()
+    return values * scales.repeat_interleave(16, dim=1)
+
+
+def custom_kernel(data):
+    a, b, sfa, sfb, _, _, c = data
+    for i in range(a.shape[2]):
+        vector = numbers(b[:1, :, i], sfb[:1, :, i])
+        c[:, 0, i] = (numbers(a[:, :, i], sfa[:, :, i]) @ vector[0]).half()
+    return c

@@ -1,0 +1,5 @@
+"""Wrong: forgets to return."""
+
+
+def custom_kernel(data):
+    data[0] * 2

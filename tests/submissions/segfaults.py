@@ -1,0 +1,7 @@
+"""Wrong: reads address 0."""
+
+import ctypes
+
+
+def custom_kernel(data):
+    ctypes.string_at(0)

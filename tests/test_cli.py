@@ -1,0 +1,310 @@
+"""The program as people call it: exit codes, one line on errors, one document with --json."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.model import Mode
+from harness.store import open_store
+from tests.fakes import make_run
+from tests.judging import ROOT, SUBMISSIONS, small_task
+
+HONEST = SUBMISSIONS / "honest.py"
+DOUBLE = ROOT / "tests/problems/double"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+Harness = Callable[..., Said]
+
+
+@pytest.fixture
+def harness(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Harness:
+    monkeypatch.delenv("HARNESS_DB", raising=False)
+    monkeypatch.delenv("HARNESS_DEBUG", raising=False)
+
+    def call(*arguments: str) -> Said:
+        """One command line, in this process: for what ends before a judge starts."""
+        code = cli.run(list(arguments))
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A task of its own to write beside; not below pytest's folders, closed to other users."""
+    path = Path(tempfile.mkdtemp(prefix="harness-cli-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def refused(said: Said, code: int, words: str) -> None:
+    """It ended with `code` and one or two lines, which hold `words` and no traceback."""
+    assert (said.code, said.out) == (code, "")
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert said.err.startswith("harness: ")
+    assert 1 <= len(said.err.strip().splitlines()) <= 2
+
+
+# ---- usage: exit code 2 ----
+
+
+def test_a_missing_file_a_folder_and_a_binary_are_refused_by_name(
+    harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "binary.py").write_bytes(b"\x7fELF\0\0")
+    db = f"sqlite:///{tmp_path}/results/some.db"
+    common = ("--problem", str(DOUBLE), "--db", db)
+    refused(harness("run", "missing.py", *common), 2, "missing.py: there is no such file")
+    refused(harness("run", str(tmp_path), *common), 2, "folder")
+    refused(harness("run", str(tmp_path / "binary.py"), *common), 2, "NUL bytes")
+    assert not (tmp_path / "results").exists()
+
+
+def test_one_bad_file_among_good_ones_is_found_before_any_is_judged(harness: Harness) -> None:
+    said = harness("run", str(HONEST), "missing.py", "--problem", str(DOUBLE), "--no-store")
+    refused(said, 2, "missing.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", str(HONEST), "--no-such-option"), "No such option"),
+        (("run",), "Missing argument"),
+        (("rnu", str(HONEST)), "No such command"),
+        (("run", str(HONEST), "--mode", "fast"), "'fast' is not one of"),
+        (("run", str(HONEST), "--processes", "0"), "processes"),
+        (("run", str(HONEST), "--processes", "-5"), "processes"),
+        (("run", str(HONEST), "--budget", "0"), "budget"),
+        (("run", str(HONEST), "--budget", "nan"), "budget"),
+        (("run", str(HONEST), "--seed", "-1"), "seed"),
+        (("run", str(HONEST), "--timeout", "soon"), "'soon' is not a valid float"),
+        (("run", str(HONEST), "--problem", str(DOUBLE), "--shape", "m=1"), "--shape m=1"),
+        (("run", str(HONEST), "--problem", str(DOUBLE), "--shape", "n=-1"), "n"),
+        (("show", "no-such-run", "--problem", str(DOUBLE)), "no-such-run"),
+        (("leaderboard", "--limit", "0"), "limit"),
+        (("leaderboard", "--db", "mysql://x"), "mysql"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    harness: Harness, arguments: tuple[str, ...], words: str
+) -> None:
+    refused(harness(*arguments), 2, words)
+
+
+def test_text_in_a_file_name_is_shown_and_not_interpreted(harness: Harness) -> None:
+    said = harness("run", "[bold]x[/].py", "--problem", str(DOUBLE), "--no-store")
+    refused(said, 2, "[bold]x[/].py")
+    said = harness("run", "\x1b[31mx\udc80.py", "--problem", str(DOUBLE), "--no-store")
+    assert said.code == 2 and "Traceback" not in said.err
+
+
+def test_a_broken_shapes_file_is_named_with_its_line(harness: Harness, folder: Path) -> None:
+    root = small_task(folder / "task", "double")
+    text = (root / "shapes.yaml").read_text()
+    (root / "shapes.yaml").write_text(text.replace("rtol: 1.0e-6", "rtol: 1e-6"))
+    said = harness("run", str(HONEST), "--problem", str(root), "--no-store")
+    refused(said, 2, f"{root}/shapes.yaml:4")
+    assert "1.0e-6" in said.err
+
+
+# ---- harness and machine: exit code 3 ----
+
+
+def test_a_results_folder_that_cannot_be_written_stops_a_run_before_it_begins(
+    harness: Harness, folder: Path
+) -> None:
+    root = small_task(folder / "task", "double")
+    (root / "results").write_text("a file in the folder's place")
+    refused(harness("run", str(HONEST), "--problem", str(root)), 3, f"{root}/results")
+
+
+def test_a_corrupt_database_is_refused_and_left_as_it_is(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    path.write_bytes(b"SQLite format 3\0" + b"\xaa" * 8192)
+    before = path.read_bytes()
+    for command in (("run", str(HONEST)), ("leaderboard",), ("show", "abc")):
+        said = harness(*command, "--problem", str(DOUBLE), "--db", f"sqlite:///{path}")
+        refused(said, 3, str(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_a_locked_database_does_not_take_is_kept_and_can_be_imported(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, path = small_task(folder / "task", "double"), folder / "some.db"
+    (root / "results").mkdir()
+    db = ("--problem", str(root), "--db", f"sqlite:///{path}")
+    with open_store(f"sqlite:///{path}", create=True) as store:
+        store.add(make_run(id="first"))
+    monkeypatch.setattr("harness.store.open_store", partial(open_store, busy_ns=200_000_000))
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN EXCLUSIVE")
+
+    nan = SUBMISSIONS / "nan_in_last_element.py"
+    said = harness("run", str(nan), "--mode", "test", "--quiet", *db)
+
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    refused(said, 3, f"{path}: database is locked")
+    (kept,) = (root / "results").iterdir()
+    assert f"the run (nonfinite) is kept: harness import {kept}" in said.err
+    assert harness("import", str(kept), *db).code == 0
+    with open_store(f"sqlite:///{path}", create=False) as store:
+        assert sorted(run.submission for run in store.runs()) == ["fast", "nan_in_last_element"]
+
+
+# ---- new ----
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/tmp/x", "..\\x", "a/b", ".hidden", "x\0", "x" * 300, "", "x.py", "-x", "1x", "ж"],
+)
+def test_new_writes_nothing_under_a_name_that_is_no_name(
+    harness: Harness, folder: Path, name: str
+) -> None:
+    root = small_task(folder / "task", "nvfp4")
+    before = sorted(folder.rglob("*"))
+    said = harness("new", "--problem", str(root), "--", name)
+    assert said.code == 2 and said.out == ""
+    assert len(said.err.strip().splitlines()) == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_new_never_overwrites_and_does_not_follow_a_planted_link(
+    harness: Harness, folder: Path
+) -> None:
+    root = small_task(folder / "task", "nvfp4")
+    said = harness("new", "mine", "--problem", str(root))
+    path = root / "submissions/mine.py"
+    assert said.code == 0 and str(path) in said.out
+    path.write_text("# edited\n")
+    refused(harness("new", "mine", "--kind", "cuda", "--problem", str(root)), 2, "exists already")
+    assert path.read_text() == "# edited\n"
+    (root / "submissions/link.py").symlink_to(folder / "elsewhere.py")
+    refused(harness("new", "link", "--problem", str(root)), 2, "exists already")
+    assert not (folder / "elsewhere.py").exists()
+
+
+def test_new_has_no_starting_point_for_another_task(harness: Harness, folder: Path) -> None:
+    root = small_task(folder / "task", "double")
+    refused(harness("new", "mine", "--problem", str(root)), 2, "this task is double")
+
+
+# ---- whole runs, each in a process of its own ----
+
+
+def program(
+    *arguments: str, cwd: Path = ROOT, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")}
+    code = "import sys; from harness.cli import main; sys.argv[0] = 'harness'; main()"
+    return subprocess.run(
+        # -P: a program that pip installed does not look for modules in the current folder.
+        [sys.executable, "-P", "-c", code, *arguments],
+        cwd=cwd,
+        env=environment if environment is not None else kept,
+        capture_output=True,
+        timeout=300,
+    )
+
+
+SIBLING = "import os\nopen({marker!r}, 'w').close()\nos._exit(9)\n"
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_is_judged_and_stored_file_by_file_whatever_one_of_them_does(folder: Path) -> None:
+    """B47, B50, B53, B79: a crash between two honest files that are called like libraries, beside
+    siblings that would replace parts of the harness."""
+    root = small_task(folder / "task", "double")
+    batch = folder / "batch"
+    batch.mkdir()
+    shutil.copy(HONEST, batch / "random.py")
+    shutil.copy(SUBMISSIONS / "segfaults.py", batch / "crash.py")
+    shutil.copy(HONEST, batch / "torch.py")
+    marker = str(folder / "imported")
+    for name in ("reference", "task", "yaml", "sitecustomize", "conftest", "harness", "click"):
+        (batch / f"{name}.py").write_text(SIBLING.format(marker=marker))
+    db = f"sqlite:///{folder}/some.db"
+
+    done = program(
+        "run", "random.py", "crash.py", "torch.py", "--mode", "test", "--json",
+        "--problem", str(root), "--db", db, "--author", "Ł☃",
+        cwd=batch,
+    )  # fmt: skip
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [(r["submission"]["name"], r["verdict"]) for r in document["runs"]] == [
+        ("random", "passed"), ("crash", "crashed"), ("torch", "passed"),
+    ]  # fmt: skip
+    assert {r["device"]["kind"] for r in document["runs"]} == {"cpu"}
+    assert {r["clock"] for r in document["runs"]} == {"host"}
+    assert b"SIGSEGV" in done.stdout
+    assert b"Traceback" not in done.stderr and b"\x1b" not in done.stdout + done.stderr
+    assert not Path(marker).exists()
+    with open_store(db, create=False) as store:
+        assert [(s.submission, s.author) for s in store.runs(mode=Mode.TEST)] == [
+            ("torch", "Ł☃"), ("crash", "Ł☃"), ("random", "Ł☃"),
+        ]  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+def test_a_run_and_its_board_come_through_an_ascii_locale_and_an_empty_environment(
+    folder: Path,
+) -> None:
+    """B19, B62, B68: what cron and CI have."""
+    root = small_task(folder / "task", "double")
+    bare = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PATH": "/usr/bin"}
+    bare["HOME"] = str(folder)
+    common = ("--problem", str(root), "--db", f"sqlite:///{folder}/some.db")
+
+    done = program(
+        "run", str(HONEST), *common, "--author", "Ł☃", "--budget", "0.2", environment=bare
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert b"honest passed" in done.stdout
+    (done.stdout + done.stderr).decode("ascii")
+    assert b"Traceback" not in done.stderr and b"\x1b" not in done.stdout + done.stderr
+    board = program("leaderboard", *common, environment=bare)
+    assert board.returncode == 0, board.stderr
+    assert b"honest" in board.stdout and board.stdout.decode("ascii")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "tpu"])
+def test_a_device_that_is_not_there_is_a_usage_error(folder: Path, device: str) -> None:
+    """B53."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    root = small_task(folder / "task", "double")
+    done = program(
+        "run", str(HONEST), "--device", device, "--no-store", "--quiet", "--problem", str(root),
+        environment=environment,
+    )  # fmt: skip
+    said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+    refused(said, 2, f"--device {device}")
