@@ -1,0 +1,155 @@
+"""What the gate's comparison finds on this GPU: a slow-down planted on purpose, and nothing at all.
+
+    python benchmarks/gate_power.py [--device cuda:0] [--planted 10] [--same 20]
+
+Plants a delay of 3% of each shape's own time into submissions/triton_graph.py: the program that is
+scheduled last goes on spinning on the clock for so long.  Then compares, as
+`harness gate --baseline --max-slowdown 1` does, the planted copy with the original (an alarm is
+wanted) and the original with itself (none is).  Prints a Markdown table, one line a comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from harness import slowdown
+from harness.model import Job, Mode, Run, Shape, Submission, Task, Verdict
+from harness.pool import run_job
+from harness.slowdown import Pace, Speed
+from harness.sources import read_submission
+from harness.task import load
+
+ROOT = Path(__file__).resolve().parent.parent
+VICTIM = ROOT / "submissions" / "triton_graph.py"
+MAX_PERCENT = 1.0
+#: The clock that the delay is counted in, in GHz: an H200 under load (its NVML maximum).
+SM_GHZ = 1.98
+
+_SPIN = '''
+SPIN: tl.constexpr = tl.constexpr("""
+{ .reg .b64 begin, now, cycles;
+  .reg .pred wait;
+  cvt.s64.s32 cycles, $1;
+  mov.u64 begin, %clock64;
+again:
+  mov.u64 now, %clock64;
+  sub.u64 now, now, begin;
+  setp.lt.u64 wait, now, cycles;
+  @wait bra again;
+  mov.u32 $0, 0; }
+""")
+'''
+_TAIL = """
+    if (tl.program_id(0) == tl.num_programs(0) - 1) & (batch == tl.num_programs(1) - 1):
+        spun = tl.inline_asm_elementwise(
+            SPIN, "=r,r", [tl.zeros((1, 1), tl.int32) + delay], tl.int32, False, 1
+        )
+        total += spun.to(tl.float32)
+"""
+
+
+def planted(source: str, cycles: dict[tuple[int, ...], int]) -> str:
+    """The victim's text with a spin of so many clock cycles for each (m, k, l).
+
+    Raises ValueError when the victim no longer looks as this expects.
+    """
+    for old, new in (
+        ("@triton.jit\ndef gemv(\n", f"DELAYS = {cycles!r}\n{_SPIN}\n\n@triton.jit\ndef gemv(\n"),
+        ("    a, b, sfa, sfb, c, m, k,\n", "    a, b, sfa, sfb, c, m, k, delay,\n"),
+        ("        k,\n        ROWS=rows,", "        k,\n        delay,\n        ROWS=rows,"),
+        (
+            "    k = 2 * half_k\n",
+            "    k = 2 * half_k\n    delay = DELAYS.get((m, k, batches), 0)\n",
+        ),
+        ("    tl.store(c + batch * m + row,", f"{_TAIL}    tl.store(c + batch * m + row,"),
+    ):
+        if source.count(old) != 1:
+            raise ValueError(f"{VICTIM.name} does not hold {old!r} once: plant the delay anew")
+        source = source.replace(old, new)
+    return source
+
+
+def main() -> int:
+    arguments = _arguments()
+    task, original = load(ROOT), read_submission(VICTIM, None)
+    times = slowdown.times_of(run_once(task, original, arguments.device, 1))
+    slower = delayed(original, times, arguments.share)
+    print("| head | outcome | slower by (95%) | pairs | wall s |\n|---|---|---|--:|--:|")
+    alarms = [
+        _alarms(task, original, head, arguments.device, count)
+        for head, count in ((slower, arguments.planted), (original, arguments.same))
+    ]
+    print(f"\nfound {alarms[0]} of {arguments.planted}", end="; ")
+    print(f"false alarms {alarms[1]} of {arguments.same}")
+    return 0 if alarms == [arguments.planted, 0] else 1
+
+
+def _alarms(task: Task, base: Submission, head: Submission, device: str, count: int) -> int:
+    """How many of `count` comparisons find the head slower; prints each."""
+    total = 0
+    for _ in range(count):
+        begin = time.monotonic()
+        speed = compare(task, base, head, device)
+        total += any(shape.pace is Pace.SLOWER for shape in speed.shapes)
+        print(f"{row(head.name, speed)} {time.monotonic() - begin:.0f} |", flush=True)
+    return total
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--planted", type=int, default=10)
+    parser.add_argument("--same", type=int, default=20)
+    parser.add_argument("--share", type=float, default=0.03, help="of each shape's time")
+    return parser.parse_args()
+
+
+def delayed(
+    original: Submission, times: dict[Shape, tuple[float, ...]], share: float
+) -> Submission:
+    """The victim with a delay of `share` of each shape's time, given in ns."""
+    cycles = {
+        tuple(size for _, size in shape.axes): round(share * medians[0] * SM_GHZ)
+        for shape, medians in times.items()
+    }
+    source = planted(original.source, cycles)
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    return replace(original, name="planted", source=source, sha256=digest)
+
+
+def run_once(task: Task, submission: Submission, device: str, processes: int) -> Run:
+    """Time a submission as the gate does, in so many processes.  Exits when it does not pass."""
+    job = Job(task.root, submission, device, Mode.BENCHMARK, processes=processes, budget_ns=1)
+    run = run_job(job, lambda progress: None)
+    if run.verdict is not Verdict.PASSED:
+        sys.exit(f"{submission.name}: {run.verdict}: {run.message}")
+    return run
+
+
+def compare(task: Task, base: Submission, head: Submission, device: str) -> Speed:
+    """Hold `head` against `base`, with all the time that the gate may take."""
+    sides = {"base": base, "head": head}
+    return slowdown.compare(
+        lambda side, processes: run_once(task, sides[side], device, processes),
+        task.ranked,
+        baseline="the original",
+        max_percent=MAX_PERCENT,
+        time_left=lambda: True,
+    )
+
+
+def row(name: str, speed: Speed) -> str:
+    """A line of the table, without the wall time."""
+    paces = ", ".join(sorted({shape.pace.value for shape in speed.shapes}))
+    each = "; ".join(f"{shape.shape.label} {shape.percent}" for shape in speed.shapes)
+    pairs = max(shape.pairs for shape in speed.shapes)
+    return f"| {name} | {paces} | {each} | {pairs} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
