@@ -136,10 +136,14 @@ def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str]:
         raise StoreError(
             f"{where}: the PostgreSQL driver is missing; pip install 'kernel-harness[postgres]'"
         ) from None
-    with explained(where):
-        if not create and not sa.inspect(engine).has_table(schema.name):
-            raise MissingStore(f"{where}: nothing has been stored yet; `harness run` begins it")
-        _settle(engine, where, create=create)
+    try:
+        with explained(where):
+            if not create and not sa.inspect(engine).has_table(schema.name):
+                raise MissingStore(f"{where}: nothing has been stored yet; `harness run` begins it")
+            _settle(engine, where, create=create)
+    except StoreError:
+        engine.dispose()  # nobody else could close its connections
+        raise
     return engine, where
 
 
@@ -212,12 +216,25 @@ def _migrate(connection: sa.Connection, where: str, file: Path | None) -> None:
         return
     if found and file is not None:
         sqlite_file.back_up(file, file.with_name(f"{file.name}.schema{found}.bak"))
+    if found and file is None:
+        _copy_tables(connection, found)
     if not found:
         metadata.create_all(connection)
     for migrate in MIGRATIONS[found - 1 :] if found else ():
         migrate(connection)
     connection.execute(schema.delete())
     connection.execute(schema.insert().values(number=_current()))
+
+
+def _copy_tables(connection: sa.Connection, found: int) -> None:
+    """Keep the tables of an older schema beside the migrated ones, where there is no file to copy.
+
+    In the migration's own transaction: there is a copy exactly when there was a migration.
+    """
+    for table in (runs.name, details.name):
+        copy = f"{table}_schema{found}"
+        if not sa.inspect(connection).has_table(copy):
+            connection.exec_driver_sql(f"CREATE TABLE {copy} AS TABLE {table}")
 
 
 def _number(connection: sa.Connection) -> int:
