@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, str], ...] = (
     ("channel", "exchange wire faults session window launch emulation"),
     ("devices", "devices.*"),
     ("worker", "worker call"),
-    ("judge", "check prepare bench verdicts trial measure profile selftest judge judge_process"),
+    ("judge", "check lint prepare bench verdicts trial measure profile selftest judge judge_process"),
     ("machine's own", "pool gatekeeper doctor"),
     ("commands", "commands.*"),
     ("command line", "cli"),
