@@ -104,6 +104,7 @@ class Usage:
 
     memory_bytes: int  # resident or swapped, without mapped files; shared pages once per process
     threads: int
+    shared_bytes: int = 0  # the shared part of it
 
 
 def usage(pid: int) -> Usage:
@@ -113,14 +114,33 @@ def usage(pid: int) -> Usage:
 
 
 def _member_usage(pid: int) -> Usage:
-    memory = threads = 0
+    memory = threads = shared = 0
     with contextlib.suppress(OSError):
         for line in (_PROC / str(pid) / "status").read_bytes().splitlines():
             if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
                 memory += int(line.split()[1]) << 10
             elif line.startswith(b"Threads:"):
                 threads = int(line.split()[1])
-    return Usage(memory, threads)
+    return Usage(memory, threads, shared)
+
+
+def held_bytes(pid: int) -> int:
+    """Memory in files without a name that a tree holds open: mapped or not, each counted once.
+
+    Filled and unmapped, it is in no process's resident memory.  Zero where it may not be looked at.
+    """
+    probe = os.memfd_create("probe", os.MFD_CLOEXEC)
+    device = os.fstat(probe).st_dev  # one of the kernel's own for all of them
+    os.close(probe)
+    files: dict[int, int] = {}
+    for member in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError), os.scandir(_PROC / str(member) / "fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    if status.st_dev == device:
+                        files[status.st_ino] = status.st_blocks * 512
+    return sum(files.values())
 
 
 def proportional_bytes(pid: int) -> int:

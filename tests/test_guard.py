@@ -65,7 +65,7 @@ def test_a_scan_that_hangs_is_given_up(scanner: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(guard, "TIME_NS", 1_000_000_000)
     begin = time.monotonic()
     assert guard.notes("x") == ("static scan: not finished within 1 s",)
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 15
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,20 @@ def test_too_much_memory_is_a_breach(scratch: Path, level: Isolation) -> None:
         assert "host memory" in (confined.breach() or "")
 
 
+def test_memory_that_no_process_is_charged_for_is_a_breach(scratch: Path, level: Isolation) -> None:
+    code = (
+        "import mmap, os\n"
+        "for _ in range(8):\n"
+        "    fd = os.memfd_create('hidden'); os.ftruncate(fd, 8 << 20)\n"
+        "    with mmap.mmap(fd, 8 << 20) as memory: memory.write(b'z' * (8 << 20))\n"
+        "os.write(3, b'up')\n" + FOREVER
+    )
+    plan = make_plan(scratch, code, limits=Limits(memory_bytes=48 << 20))
+    with running(plan, level) as (confined, channel):
+        assert channel.recv(16) == b"up"
+        assert "host memory" in (confined.breach() or "")
+
+
 def test_memory_shared_by_forked_children_is_counted_once(scratch: Path, level: Isolation) -> None:
     code = SAY + (
         "import signal\n"

@@ -99,3 +99,23 @@ def test_a_stopped_tree_works_no_more_until_it_is_resumed() -> None:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def test_memory_in_files_without_a_name_is_counted_once_and_mapped_or_not() -> None:
+    code = (
+        "import mmap, os\n"
+        "fd = os.memfd_create('hidden'); os.ftruncate(fd, 8 << 20)\n"
+        "with mmap.mmap(fd, 8 << 20) as memory: memory.write(b'z' * (8 << 20))\n"
+        "os.fork(); os.write(1, b'x'); os.read(0, 1)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.read(2) == b"xx"
+    assert tree.held_bytes(process.pid) == 8 << 20
+    assert tree.usage(process.pid).shared_bytes < 1 << 20
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+    assert tree.held_bytes(process.pid) == 0
