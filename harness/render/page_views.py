@@ -90,6 +90,11 @@ class View:
         return any(sh.shape.light_speed_ns for e in self.entries for sh in e.standing.shapes)
 
     @property
+    def compared(self) -> bool:
+        """Whether the board has a baseline."""
+        return any(e.standing.speedup is not None for e in self.entries)
+
+    @property
     def has_strips(self) -> bool:
         return any(kind.startswith("strips") for kind, _ in self.figures)
 

@@ -1,0 +1,78 @@
+"""Runs whose times follow from raw samples, as a judge's do."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from harness import stats, timing
+from harness.model import Block, Clock, Run, Stop, Timing
+from tests.fakes import SHAPES, make_case, make_run, make_shape
+
+SECRET = "5eed" * 8
+
+
+def sampled_timing(
+    median_ns: float,
+    *,
+    seed: int = 0,
+    noise: float = 0.004,
+    processes: int = 5,
+    count: int = 12,
+    offset_ns: float = 0.0,
+    floor_ns: float | None = None,
+) -> Timing:
+    """A timing with its samples; the worker's events are `offset_ns` longer than what counts."""
+    rng = random.Random(seed)
+    estimates, blocks = [], []
+    for process in range(processes):
+        centre = median_ns * math.exp(rng.gauss(0, noise / 2))
+        times = tuple(round(centre * math.exp(rng.gauss(0, noise))) for _ in range(count))
+        claims = tuple(t + round(offset_ns) for t in times)
+        blocks.append(Block(process, 1, times, claims, (9000,) * count))
+        estimates.append(timing.Estimate(process, tuple(map(float, times))))
+    return timing.summarise(estimates, blocks, stop=Stop.PRECISION, floor_ns=floor_ns)
+
+
+def sampled_run(
+    name: str = "fast",
+    *,
+    times_us: Sequence[float] = (20.0, 40.0, 10.0),
+    seed: int = 0,
+    clock: Clock = Clock.HOST,
+    families: Sequence[str] = ("competition", "competition", "normal"),
+    source: str = "x = 1\n",
+    floor: float | None = 0.6,
+    **changes: Any,
+) -> Run:
+    """A ranked run that passed; `changes` go to make_run.  `floor` is a share of each time."""
+    run = make_run(name, times_us=times_us, **changes)
+    timed = [
+        sampled_timing(
+            us * 1000,
+            seed=seed * 100 + i,
+            offset_ns=0 if clock is Clock.HOST else 1500 + 10 * i,
+            floor_ns=floor and floor * us * 1000,
+        )
+        for i, us in enumerate(times_us)
+    ]
+    shape = make_shape(256, 512, 2)
+    cases = [make_case(s, t) for s, t in zip(SHAPES, timed, strict=True)]
+    digest = source_sha256(source)
+    return dataclasses.replace(
+        run,
+        cases=(*(make_case(shape, inputs=family) for family in families), *cases),
+        score_ns=stats.geometric_mean([t.median_ns for t in timed]),
+        clock=clock,
+        secret_seed=SECRET,
+        submission=dataclasses.replace(run.submission, source=source, sha256=digest),
+    )
+
+
+def source_sha256(source: str) -> str:
+    """The hash that a submission of this text has."""
+    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()
