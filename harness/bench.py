@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from harness.launch import Launcher
 from harness.model import Failed, Verdict
-from harness.progress import Progress
+from harness.progress import Emit, Progress
 from harness.session import Session
 from harness.window import Device, Exchange, Frame, Observation, Prepared, Window
 
 #: A submission whose worker dies in one case gets a fresh one for the next, this many times.
 MAX_RESTARTS = 3
-
-Emit = Callable[[Progress], None]
 
 
 class Bench:
@@ -22,7 +20,6 @@ class Bench:
     def __init__(self, launcher: Launcher, device: Device, emit: Emit, *, timed: bool) -> None:
         self._launcher, self._device, self._emit, self._timed = launcher, device, emit, timed
         self._session: Session | None = None
-        self._ahead: list[Session] = []  # have loaded torch, or are at it, and nothing else
         self._mapped: tuple[Frame, int, Exchange] | None = None
         self._restarts = 0
         self._tried = False  # a worker has got as far as running the submission
@@ -35,7 +32,7 @@ class Bench:
         """Start a fresh worker, calibrate it, and have it import the submission."""
         self.end()
         self._emit(Progress("starting a worker"))
-        self._session = self._ahead.pop(0) if self._ahead else self._launcher.spawn()
+        self._session = self._launcher.spawn()
         late = self._launcher.attend(self._session, again=self._tried)
         if late is not None:
             return late
@@ -64,14 +61,12 @@ class Bench:
 
     def spawn_ahead(self, count: int) -> None:
         """Have so many fresh workers loading torch, so that nobody waits for them later."""
-        while len(self._ahead) < count:
-            self._ahead.append(self._launcher.spawn())
+        self._launcher.spawn_ahead(count)
 
     def close(self) -> None:
         """End everything, also the workers that were spawned ahead."""
         self.end()
-        while self._ahead:
-            self._ahead.pop().close()
+        self._launcher.close()
 
     def end(self) -> None:
         """Kill the worker and everything it started; keep what it printed."""

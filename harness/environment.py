@@ -111,8 +111,8 @@ def worker_environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPYCACHEPREFIX": str(scratch / "cache/python"),
         "MAX_JOBS": str(min(len(os.sched_getaffinity(0)), _MAX_JOBS)),
-        # Spinning OpenMP threads collapse where processes share cores: 11 s instead of 0.2 s for one
-        # reference on 2 shared cores; and they would look like work between calls.
+        # Spinning OpenMP threads collapse where processes share cores (11 s instead of 0.2 s for
+        # one reference on 2 shared cores), and would look like work between calls.
         "OMP_WAIT_POLICY": "PASSIVE",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": visible if cuda else "",

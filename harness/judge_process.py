@@ -13,25 +13,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from harness import codec, device_lock, guard, isolation, machine, sandbox
 from harness import task as tasks
-from harness.bench import Bench, Emit
 from harness.compile_cache import cache_key, scratch_folder
-from harness.devices import select
+from harness.devices import present
 from harness.errors import HarnessError, UsageError
-from harness.judge import Judge
 from harness.launch import Launcher
 from harness.model import Budget, Job, Limits, Mode, Run, Task
-from harness.profile import profile
 from harness.profile_values import ProfileReport
-from harness.progress import Progress
-from harness.selftest import metrology
+from harness.progress import Emit, Progress, Stages
 from harness.selftest_values import SelfTestReport
 from harness.task import TaskModules
 from harness.timing import with_overrides
-from harness.window import Device
+
+if TYPE_CHECKING:
+    from harness.window import Device
 
 
 def main() -> None:
@@ -53,15 +51,21 @@ def main() -> None:
 
 def judge_job(job: Job, emit: Emit) -> Run:
     """Judge one job on this machine.  Raises HarnessError when the machine or the task fails."""
+    stages = emit = Stages(emit)
     advice = guard.notes(job.submission.source)  # before the device is held
     with _court(job, emit) as (task, modules, device, launcher, budget):
+        from harness.judge import Judge
+
         run = Judge(job, task, modules, device, launcher, budget, emit).run()
-    return replace(run, notes=run.notes + advice)
+    return replace(run, notes=run.notes + advice, stages=stages.spent())
 
 
 def profile_job(job: Job, emit: Emit) -> ProfileReport:
     """Profile a submission's calls on the ranked shapes, or on those of the job."""
     with _court(job, emit) as (task, modules, device, launcher, _):
+        from harness.bench import Bench
+        from harness.profile import profile
+
         bench = Bench(launcher, device, emit, timed=False)
         traces = Path(job.task_root) / "results" / "profiles" / job.submission.name
         shapes = job.shapes or task.ranked
@@ -74,6 +78,8 @@ def profile_job(job: Job, emit: Emit) -> ProfileReport:
 def selftest_job(job: Job, emit: Emit) -> SelfTestReport:
     """Hold this machine's clock against kernels of known length; needs no submission."""
     with _court(job, emit) as (task, _, device, launcher, _):
+        from harness.selftest import metrology
+
         return metrology(task, device, launcher, emit)
 
 
@@ -87,36 +93,48 @@ ORDERS: dict[str, Callable[[Job, Emit], Any]] = {
 
 @contextlib.contextmanager
 def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, Launcher, Budget]]:
-    """Everything that an order on this machine needs, the device held meanwhile."""
+    """Everything that an order on this machine needs, the device held meanwhile.
+
+    The first worker is started before this process loads torch, so that both load it at once.
+    """
     root = Path(job.task_root)
     task = tasks.load(root)
-    modules = tasks.load_modules(root)
-    device, budget = select.device(job.device)
     limits = _limits(task, job)
+    name = present.resolve(job.device)
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
     with (
-        _device_to_itself(device.name, job.mode, emit),
+        _device_to_itself(name, job.mode, emit),
         scratch_folder(key, cache_root()) as scratch,
+        contextlib.ExitStack() as stack,
     ):
         launcher = Launcher(
             scratch=scratch,
             task_root=root,
             source=job.submission.source,
             display=job.submission.path,
-            device=device.name,
+            device=name,
             level=level,
             limits=limits,
-            emulate=select.needs_emulation(modules, device.name),
+            emulate=False,
             deadline_ns=time.monotonic_ns() + limits.run_ns,
-            devices=select.device_nodes(device.name),
-            arch_list=select.arch_list(device.name),
+            devices=present.device_nodes(name),
+            arch_list=present.arch_list(name),
+            visible=present.visible(name),
         )
+        stack.callback(launcher.close)
+        launcher.spawn_ahead(1)
+        emit(Progress("loading torch"))
+        from harness.devices import select  # loads torch: seconds
+
+        modules = tasks.load_modules(root)
+        device, budget = select.device(name)
+        emulate = select.needs_emulation(modules, name)
         yield (
             task,
             modules,
             device,
-            launcher,
+            replace(launcher, emulate=emulate),
             with_overrides(budget, job.processes, job.budget_ns),
         )
 

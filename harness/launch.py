@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import environment, sandbox, scratch, wire
@@ -31,16 +31,31 @@ class Launcher:
     deadline_ns: int
     devices: tuple[Path, ...] = ()
     arch_list: str | None = None
+    visible: str = ""
+    spare: list[Session] = field(default_factory=list)  # spawned ahead, used first
 
     @property
     def file(self) -> Path:
         return self.scratch / "lib" / "submission.py"
 
     def spawn(self) -> Session:
-        """Start a worker process, which loads torch and waits.  SandboxError when it cannot start.
+        """A worker process that loads torch and waits.  SandboxError when it cannot start."""
+        return self.spare.pop(0) if self.spare else self._spawn()
 
-        It may be spawned while another one is timed: loading torch does not touch the GPU.
+    def spawn_ahead(self, count: int) -> None:
+        """Have so many fresh workers loading torch, so that nobody waits for them later.
+
+        Also while another one is timed: loading torch does not touch the GPU.
         """
+        while len(self.spare) < count:
+            self.spare.append(self._spawn())
+
+    def close(self) -> None:
+        """End the workers that nobody asked for."""
+        while self.spare:
+            self.spare.pop().close()
+
+    def _spawn(self) -> Session:
         ours, theirs = wire.channel_pair()
         cuda = self.device != "cpu"
         plan = sandbox.Plan(
@@ -59,7 +74,7 @@ class Launcher:
                 self.scratch,
                 cuda=cuda,
                 arch_list=self.arch_list,
-                visible=self.device.partition(":")[2] or "0",
+                visible=self.visible,
             ),
         )
         with theirs:

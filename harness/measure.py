@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness import timing, trial, verdicts
-from harness.bench import Bench, Emit
+from harness.bench import Bench
 from harness.model import (
     Block,
     Budget,
@@ -26,7 +26,7 @@ from harness.model import (
     Verdict,
 )
 from harness.prepare import COMPETITION, Preparer, Seeds
-from harness.progress import Progress
+from harness.progress import Emit, Progress
 from harness.task import TaskModules
 from harness.window import Device, Prepared, Window
 

@@ -347,6 +347,7 @@ class Run:
     custom_shapes: bool = False  # --shape replaced the mode's own: never ranked
     environment: tuple[tuple[str, str], ...] = ()
     secret_seed: str = ""  # hex; drawn for this run alone, revealed here after it
+    stages: tuple[tuple[str, int], ...] = ()  # where the time of the run went, in ns
     notes: tuple[str, ...] = ()  # advice: static findings, degraded features
     log: str = field(default="", repr=False)
     schema: int = 1

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import stats, trial
-from harness.bench import Bench, Emit
+from harness.bench import Bench
 from harness.model import Failed, Shape, Task
 from harness.prepare import COMPETITION, Preparer, Seeds
 from harness.profile_values import KernelLine, ProfileReport, ShapeProfile
-from harness.progress import Progress
+from harness.progress import Emit, Progress
 from harness.task import TaskModules
 from harness.window import Activity, Device, Observation
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import stats
-from harness.bench import Emit
 from harness.launch import Launcher
 from harness.model import Failed, Task
-from harness.progress import Progress
+from harness.progress import Emit, Progress
 from harness.selftest_values import SelfTestLine, SelfTestReport
 from harness.window import Device
 

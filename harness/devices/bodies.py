@@ -59,11 +59,17 @@ def events(count: int) -> list[torch.cuda.Event]:
     return [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
 
 
+def compiled(device: int) -> bytes:
+    """SOURCE as a cubin for this device."""
+    return driver.compile_cubin(SOURCE, device)
+
+
 class Bodies:
     """The kernels of SOURCE on the current device."""
 
-    def __init__(self, device: int) -> None:
-        cubin = driver.compile_cubin(SOURCE, device)
+    def __init__(self, device: int, cubin: bytes | None = None) -> None:
+        """Compile for this device, which takes half a second, unless that was done before."""
+        cubin = cubin or compiled(device)
         self._spin = driver.Kernel(cubin, "spin")
         self._read = driver.Kernel(cubin, "read_all")
         self._fill = driver.Kernel(cubin, "fill")

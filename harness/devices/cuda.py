@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 
 from harness import machine, stats
 from harness.devices import calibration as clocks
 from harness.devices import driver, floor, nvml
-from harness.devices.bodies import Bodies, events
+from harness.devices.bodies import Bodies, compiled, events
 from harness.devices.calibration import Calibration
 from harness.devices.cuda_exchange import CudaExchange
 from harness.errors import DeviceError
@@ -70,7 +71,9 @@ class CudaDevice:
         self._before = self._gpu.clocks()
         torch.cuda.set_device(index)
         self._properties = torch.cuda.get_device_properties(index)
-        self._bodies = Bodies(index)
+        cubin = compiled(index)
+        self._bodies = Bodies(index, cubin)
+        self._kernels = _as_file(cubin)
         size = FLUSH_L2_MULTIPLE * self._properties.L2_cache_size
         self._dirty = torch.empty(size, dtype=torch.uint8, device=self.name)
         self._clean = torch.zeros(size, dtype=torch.uint8, device=self.name)
@@ -152,7 +155,7 @@ class CudaDevice:
 
     def exchange(self, frame: Frame, slots: int) -> CudaExchange:
         self._before = self._gpu.clocks()
-        exchange = CudaExchange(frame, slots, self._index)
+        exchange = CudaExchange(frame, slots, self._index, self._kernels)
         self._slot_bytes = sum(spec.allocation_bytes for spec in frame.inputs + frame.outputs)
         exchange.quiet_reveal_ns = self._time_reveal(exchange, frame, slots)
         return exchange
@@ -438,12 +441,14 @@ class CudaDevice:
         return replace(found, blocks=blocks)
 
 
+def _as_file(cubin: bytes) -> tuple[int, int]:
+    """Descriptor and size of a sealed file in memory, which a worker can read and not change."""
+    descriptor = os.memfd_create("kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, cubin)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor, len(cubin)
+
+
 def _overhead(windows: Sequence[Window]) -> clocks.Overhead:
     return clocks.overhead([w.elapsed_ns for w in windows], [w.claimed_ns for w in windows])
-
-
-def device_nodes(index: int) -> tuple[Path, ...]:
-    """The driver's files and those of one GPU, as far as they exist."""
-    minor = nvml.Gpu.open(index).minor()
-    names = ("nvidiactl", f"nvidia{minor}", "nvidia-uvm", "nvidia-uvm-tools")
-    return tuple(path for path in (Path("/dev") / name for name in names) if path.exists())

@@ -36,8 +36,10 @@ class DeviceBuffer:
 class CudaExchange:
     """`slots` sets of buffers of one shape, and a page of signals in an allocation of its own."""
 
-    def __init__(self, frame: Frame, slots: int, device: int) -> None:
+    def __init__(self, frame: Frame, slots: int, device: int, kernels: tuple[int, int]) -> None:
+        """`kernels`: descriptor and size of our own compiled kernels, for the worker's use."""
         self.slots = slots
+        self._kernels = kernels
         self.quiet_reveal_ns = 0.0  # set by the device that owns this exchange
         self._frame = frame
         self._signals, self._signal_descriptor = driver.create_shared(SIGNAL_BYTES, device)
@@ -68,12 +70,12 @@ class CudaExchange:
 
     def descriptors(self) -> list[int]:
         buffers = [buffer.descriptor for slot in self._slots for buffer in slot]
-        return [self._signal_descriptor, *buffers]
+        return [self._signal_descriptor, *buffers, self._kernels[0]]
 
     def sizes(self) -> list[int]:
         """Bytes of each exported allocation, in the order of `descriptors`."""
         buffers = [buffer.mapping.size for slot in self._slots for buffer in slot]
-        return [self._signals.size, *buffers]
+        return [self._signals.size, *buffers, self._kernels[1]]
 
     def junk(self) -> None:
         """Overwrite every input, so that whoever looks before the reveal sees noise."""

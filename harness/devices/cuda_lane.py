@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,10 +35,9 @@ class CudaLane:
         self._outputs = [spec_from_json(spec) for spec in order["outputs"]]
         self._tree, self._result_tree = order["tree"], order["result_tree"]
         self._writable: list[int] = order["writable"]
-        self._maps = [
-            driver.import_shared(fd, size, _DEVICE)
-            for fd, size in zip(descriptors, order["sizes"], strict=True)
-        ]
+        *shared, kernels = zip(descriptors, order["sizes"], strict=True)
+        self._maps = [driver.import_shared(fd, size, _DEVICE) for fd, size in shared]
+        self._cubin = os.pread(kernels[0], kernels[1], 0)
         self._go, self._done = self._maps[0].address, self._maps[0].address + 64
         specs = self._inputs + self._outputs
         payloads = [
@@ -119,5 +119,5 @@ class CudaLane:
 
     def _own_bodies(self) -> bodies.Bodies:
         if self._bodies is None:
-            self._bodies = bodies.Bodies(_DEVICE)
+            self._bodies = bodies.Bodies(_DEVICE, self._cubin)
         return self._bodies

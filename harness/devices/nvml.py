@@ -23,6 +23,25 @@ _THROTTLE = {
 }
 
 
+def count() -> int:
+    """How many GPUs torch would see: the driver's, as far as CUDA_VISIBLE_DEVICES shows them."""
+    try:
+        pynvml.nvmlInit()
+        there = int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+    chosen = _visible()
+    return there if chosen is None else min(there, len(chosen))
+
+
+def _visible() -> list[str] | None:
+    """The entries of CUDA_VISIBLE_DEVICES, None where it is not set."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    return [entry.strip() for entry in text.split(",") if entry.strip() not in ("", "-1")]
+
+
 class Gpu:
     """One GPU through NVML, numbered as CUDA numbers it with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
 
@@ -32,10 +51,16 @@ class Gpu:
 
     @classmethod
     def open(cls, index: int) -> Gpu:
-        """Raises DeviceError when the driver does not answer."""
+        """The GPU that torch calls cuda:`index`.  Raises DeviceError."""
         try:
             pynvml.nvmlInit()
-            return cls(pynvml.nvmlDeviceGetHandleByIndex(index))
+            chosen = _visible()
+            entry = str(index) if chosen is None else chosen[index]
+            if entry.isdigit():
+                return cls(pynvml.nvmlDeviceGetHandleByIndex(int(entry)))
+            return cls(pynvml.nvmlDeviceGetHandleByUUID(entry))
+        except IndexError:
+            raise DeviceError(f"cuda:{index}: CUDA_VISIBLE_DEVICES hides it") from None
         except pynvml.NVMLError as error:
             raise DeviceError(
                 f"cuda:{index}: the NVIDIA driver does not answer ({error}); see nvidia-smi"
@@ -44,6 +69,11 @@ class Gpu:
     def minor(self) -> int:
         """N of /dev/nvidiaN."""
         return int(pynvml.nvmlDeviceGetMinorNumber(self._handle))
+
+    def capability(self) -> tuple[int, int]:
+        """Compute capability, major and minor."""
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(self._handle)
+        return int(major), int(minor)
 
     def driver_version(self) -> str:
         return str(pynvml.nvmlSystemGetDriverVersion())
