@@ -146,9 +146,10 @@ def held_bytes(pid: int) -> int:
 def proportional_bytes(pid: int) -> int:
     """Its memory with shared pages divided among their users, where the kernel tells us.
 
-    Some ms a process: for a tree that seems too large, since forked children share most pages.
+    What it holds in files without a name is counted whole, mapped or not.  Some ms a process: for a
+    tree that seems too large, since forked children share most pages.
     """
-    total = 0
+    total = shared = 0
     for member in (pid, *descendants(pid)):
         try:
             text = (_PROC / str(member) / "smaps_rollup").read_bytes()
@@ -158,9 +159,11 @@ def proportional_bytes(pid: int) -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue
         for line in text.splitlines():
-            if line.startswith((b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")):
+            if line.startswith((b"Pss_Anon:", b"SwapPss:")):
                 total += int(line.split()[1]) << 10
-    return total
+            elif line.startswith(b"Pss_Shmem:"):
+                shared += int(line.split()[1]) << 10
+    return total + max(shared, held_bytes(pid))
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:
