@@ -221,6 +221,21 @@ def test_a_failure_says_where_why_and_what_to_do() -> None:
     assert drawn.rstrip().endswith("broken did not pass: wrong_answer")
 
 
+def test_fifty_failures_are_three_lines_the_runs_own_verdict_first_and_a_way_to_all() -> None:
+    plain_ones = [make_failure(SHAPES[0], Verdict.WRONG_ANSWER, f"number {i}") for i in range(49)]
+    grave = make_failure(SHAPES[1], Verdict.TAMPERED, "it went on")
+    message = "50 of 50 cases failed; m=4096, k=7168, l=8 (normal): it went on"
+    run = make_run(
+        id="abc", verdict=Verdict.TAMPERED, message=message, failures=[*plain_ones, grave]
+    )
+    short = draw(run_view(run, signs=text.marks("utf-8")), 100)
+    assert short.count("it went on") == 1
+    assert short.index("it went on") < short.index("number 0") < short.index("number 1\n")
+    assert "number 2" not in short
+    assert "and 47 more; `harness show abc` lists them all" in short
+    assert draw(run_view(run, signs=text.marks("utf-8"), full=True), 100).count("number ") == 49
+
+
 @pytest.mark.parametrize("doubt", list(Doubt))
 def test_every_doubt_is_worded(doubt: Doubt) -> None:
     drawn = draw(run_view(make_run(doubts=[doubt]), signs=text.marks("ascii")))

@@ -22,6 +22,9 @@ from harness.render.text import Marks, plain
 
 __all__ = ["make_console", "run_view"]
 
+#: Cases that failed, in the short view.
+FAILURES_SHOWN = 3
+
 
 def run_view(
     run: Run,
@@ -36,7 +39,7 @@ def run_view(
     `standing` is the run's place among `of` on its board.  `full` adds every case, the samples'
     distribution, the environment, notes and the log.
     """
-    parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs)]
+    parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full=full)]
     if full:
         parts += ["", _cases(run, signs)]
     timed = [c for c in run.cases if c.case.kind is CaseKind.BENCHMARK and c.timing is not None]
@@ -76,18 +79,24 @@ def _colour(verdict: Verdict) -> str:
     return known.get(verdict, "bold red")
 
 
-def _failures(run: Run, signs: Marks) -> Iterator[RenderableType]:
-    """Where and why: the run's message, then each case that did not pass."""
+def _failures(run: Run, signs: Marks, *, full: bool) -> Iterator[RenderableType]:
+    """Where and why: the run's message, unless a case says it, then cases that did not pass."""
     failed = [c for c in run.cases if isinstance(c.outcome, Failed)]
-    told = {c.message for c in failed}
-    if run.message and run.message not in told:
+    if run.message and not any(c.message and c.message in run.message for c in failed):
         yield Text(plain(run.message, signs.encoding), "red")
-    for case in failed:
+    # What is wrong is wrong everywhere, as a rule: fifty lines say no more than three.
+    told_first = sorted(failed, key=lambda case: case.verdict is not run.verdict)
+    shown = failed if full else told_first[:FAILURES_SHOWN]
+    for case in shown:
         line = Text(case.verdict.value, _colour(case.verdict))
         said = f"  {_place(case, signs)}: {plain(case.message, signs.encoding)}"
         yield _indented(line.append(said, "default"))
         if case.outcome.check is not None and case.outcome.check.hint not in case.message:
             yield _indented(Text(f"hint: {plain(case.outcome.check.hint, signs.encoding)}"))
+    if len(shown) < len(failed):
+        name = plain(run.id, signs.encoding)
+        more = f"and {len(failed) - len(shown)} more; `harness show {name}` lists them all"
+        yield _indented(Text(more, "dim"))
     advice = {c.verdict for c in failed} | {run.verdict}
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
@@ -221,6 +230,7 @@ def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
     facts += (("harness", run.harness_version), ("made", text.rfc3339(run.created_ns) or "?"))
     facts += (("submission sha256", run.submission.sha256), ("task digest", run.task_digest))
     facts += (("secret seed, now public", run.secret_seed),) if run.secret_seed else ()
+    facts += tuple((f"time {stage}", text.duration(ns, signs)) for stage, ns in run.stages)
     yield ""
     table = _grid()
     for name, value in facts:
