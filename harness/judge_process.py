@@ -95,7 +95,8 @@ ORDERS: dict[str, Callable[[Job, Emit], Any]] = {
 def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, Launcher, Budget]]:
     """Everything that an order on this machine needs, the device held meanwhile.
 
-    The first worker is started before this process loads torch, so that both load it at once.
+    The first worker is started before this process loads torch, so that both load it at once, and
+    the device is waited for only then: its lock is held for no longer than it is used.
     """
     root = Path(job.task_root)
     task = tasks.load(root)
@@ -103,11 +104,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
     name = present.resolve(job.device)
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
-    with (
-        _device_to_itself(name, job.mode, emit),
-        scratch_folder(key, cache_root()) as scratch,
-        contextlib.ExitStack() as stack,
-    ):
+    with scratch_folder(key, cache_root()) as scratch, contextlib.ExitStack() as stack:
         launcher = Launcher(
             scratch=scratch,
             task_root=root,
@@ -117,7 +114,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
             level=level,
             limits=limits,
             emulate=False,
-            deadline_ns=time.monotonic_ns() + limits.run_ns,
+            deadline_ns=0,
             devices=present.device_nodes(name),
             arch_list=present.arch_list(name),
             visible=present.visible(name),
@@ -128,13 +125,18 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
         from harness.devices import select  # loads torch: seconds
 
         modules = tasks.load_modules(root)
+        stack.enter_context(_device_to_itself(name, job.mode, emit))
         device, budget = select.device(name)
-        emulate = select.needs_emulation(modules, name)
+        launcher = replace(
+            launcher,
+            emulate=select.needs_emulation(modules, name),
+            deadline_ns=time.monotonic_ns() + limits.run_ns,
+        )
         yield (
             task,
             modules,
             device,
-            replace(launcher, emulate=emulate),
+            launcher,
             with_overrides(budget, job.processes, job.budget_ns),
         )
 

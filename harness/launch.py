@@ -88,6 +88,7 @@ class Launcher:
         the submission that used it up (tests/exploits/zoo/m7_stop_itself.py).
         """
         self._lay_out()
+        session.deadline_ns = self.deadline_ns  # it may have been spawned before the run began
         hello = session.order(
             "start",
             timeout_ns=START_NS,

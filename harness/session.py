@@ -51,7 +51,7 @@ class Session:
     ) -> None:
         self._confined = confined
         self._channel = channel
-        self._deadline_ns = deadline_ns  # of the whole run, monotonic
+        self.deadline_ns = deadline_ns  # of the whole run, monotonic
         self._seq = 0
         self.usable = True
         self.timed_out = False
@@ -89,11 +89,11 @@ class Session:
 
     def expect(self, kind: str, seq: int, timeout_ns: int, *, what: str) -> wire.Message | Failed:
         """Wait for one reply of `kind` to order `seq`."""
-        until_ns = min(time.monotonic_ns() + timeout_ns, self._deadline_ns)
+        until_ns = min(time.monotonic_ns() + timeout_ns, self.deadline_ns)
         try:
             message = self._receive(until_ns)
         except wire.Silence:
-            late = time.monotonic_ns() >= self._deadline_ns
+            late = time.monotonic_ns() >= self.deadline_ns
             return self._end(Verdict.TIMED_OUT, _too_slow(what, timeout_ns, late))
         except wire.Closed:
             return self._closed(what)

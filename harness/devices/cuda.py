@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -66,7 +65,8 @@ class CudaDevice:
         exclusive = self._gpu.exclusive()
         if exclusive is not None:
             raise DeviceError(f"cuda:{index}: {exclusive}")
-        self._others = self._gpu.other_processes()  # before we have a context of our own
+        # Before we have a context of our own; the last run's may be on its way out.
+        self._others = self._gpu.lasting_processes(DRAIN_NS)
         self._notes: list[str] = []
         self._before = self._gpu.clocks()
         torch.cuda.set_device(index)
@@ -89,12 +89,7 @@ class CudaDevice:
     def recover(self) -> None:
         """Wait until the workers' memory is back, and see that the GPU still reads at its speed."""
         torch.cuda.synchronize()
-        until_ns = time.monotonic_ns() + DRAIN_NS
-        while time.monotonic_ns() < until_ns:
-            if set(self._gpu.other_processes()) <= set(self._others):
-                break
-            time.sleep(0.02)
-        else:
+        if set(self._gpu.lasting_processes(DRAIN_NS)) - set(self._others):
             self._notes.append(f"a worker still holds the GPU {DRAIN_NS // 10**9} s after its end")
         times = []
         for _ in range(3):

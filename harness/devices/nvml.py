@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ class Gpu:
                 if p.pid != os.getpid()
             )
         return ()
+
+    def lasting_processes(self, patience_ns: int) -> tuple[str, ...]:
+        """`other_processes` that stay for `patience_ns`; a context takes time to go."""
+        until_ns = time.monotonic_ns() + patience_ns
+        found = self.other_processes()
+        while found and time.monotonic_ns() < until_ns:
+            time.sleep(0.02)
+            found = self.other_processes()
+        return found
 
     def shares(self) -> tuple[str, ...]:
         """Modes in which contexts are not time-sliced as the clock expects, each with a remedy."""
