@@ -6,17 +6,22 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.errors import DeviceError
 
+_PAUSE_S = 0.2  # nothing beside the seconds that a run takes
+_TRIES_PER_WORD = 100
+
 
 @contextlib.contextmanager
 def hold(device: str, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold `device` for as long as the context lasts; calls `waiting` once if it has to wait.
+    """Hold `device` for as long as the context lasts; calls `waiting` now and then until it has it.
 
-    An flock: the kernel releases it when its holder ends, however it ends.
+    A judge that waits must not look like one that hangs (pool.SILENCE_NS).  It is an flock: the
+    kernel releases it when its holder ends, however it ends.
     """
     path = Path(tempfile.gettempdir()) / f"harness-{device.replace(':', '-')}.lock"
     try:
@@ -27,14 +32,23 @@ def hold(device: str, *, waiting: Callable[[], None]) -> Iterator[None]:
             "it or set TMPDIR"
         ) from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        tries = 0
+        while not _taken(descriptor):
+            if tries % _TRIES_PER_WORD == 0:
+                waiting()
+            tries += 1
+            time.sleep(_PAUSE_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:
