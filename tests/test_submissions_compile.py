@@ -133,10 +133,11 @@ sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
 warnings.simplefilter("ignore")
 import test_submissions_compile as tests
 module = tests.load("triton_graph", tests.ROOT / "submissions/triton_graph.py")
-for family in tests.FAMILIES:
-    for shape in ((128, 64, 1), (128, 192, 3), (256, 1088, 2)):
-        data = tests.generate_input(*shape, 3, inputs=family)
-        tests.assert_strict(module.custom_kernel(data), data, family)
+cases = [(family, (128, 192, 1)) for family in tests.FAMILIES]
+cases += [("normal", (128, 64, 3)), ("all_codes", (256, 1088, 2))]
+for family, shape in cases:
+    data = tests.generate_input(*shape, 3, inputs=family)
+    tests.assert_strict(module.custom_kernel(data), data, family)
 """
 
 
