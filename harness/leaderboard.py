@@ -248,7 +248,8 @@ def _standing(row: Summary, rank: tuple[int, int, int], base: float | None) -> S
         low_ns=row.low_ns or score,
         high_ns=row.high_ns or score,
         speedup=base / score if base else None,
-        light_speed=light_speed(row.shapes),
+        # The published bounds are a GPU's: on a processor they say nothing.
+        light_speed=None if row.device_kind == "cpu" else light_speed(row.shapes),
         floor_share=floor_share(row.shapes),
         shapes=row.shapes,
         run=row.id,

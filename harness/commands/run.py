@@ -86,6 +86,8 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
             # At once: what a later submission or a Ctrl-C breaks does not lose this one.
             _store(url, run, root)
         if not chosen["as_json"]:
+            if number > 1:
+                click.echo()
             _show(run, task, url, stored=not chosen["no_store"])
     if chosen["as_json"]:
         _print_json(runs, task, url, stored=not chosen["no_store"])

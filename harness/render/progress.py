@@ -40,7 +40,7 @@ def live_progress(
         transient=True,
     )
     with bar:
-        line = bar.add_task("", total=None, name=name, detail="")
+        line = bar.add_task("starting", total=None, name=name, detail="")
 
         def report(step: progress.Progress) -> None:
             bar.update(

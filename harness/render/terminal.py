@@ -156,7 +156,8 @@ def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
         Column("stopped by", order=1),
         Column("class", order=3),
     ]
-    rows = [_time_row(case, signs) for case in timed]
+    bounded = run.device.kind != "cpu"  # the published bounds are a GPU's
+    rows = [_time_row(case, signs, bounded=bounded) for case in timed]
     if summary.score_ns is not None and len(timed) > 1:
         low, high = summary.low_ns or math.nan, summary.high_ns or math.nan
         score: list[Cell] = [
@@ -164,13 +165,13 @@ def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
             (text.duration(summary.score_ns, signs), "bold"),
             text.spread(low, summary.score_ns, high, signs),
             text.percent(leaderboard.floor_share(summary.shapes), signs),
-            text.percent(leaderboard.light_speed(summary.shapes), signs),
+            text.percent(leaderboard.light_speed(summary.shapes) if bounded else None, signs),
         ]
         rows.append([*score, *[""] * (len(columns) - len(score))])
     return Fitted(columns, rows)
 
 
-def _time_row(case: CaseResult, signs: Marks) -> list[Cell]:
+def _time_row(case: CaseResult, signs: Marks, *, bounded: bool) -> list[Cell]:
     timing = case.timing
     assert timing is not None
     shape = ShapeStanding(
@@ -181,7 +182,7 @@ def _time_row(case: CaseResult, signs: Marks) -> list[Cell]:
         text.duration(timing.median_ns, signs),
         text.spread(timing.low_ns, timing.median_ns, timing.high_ns, signs),
         text.percent(leaderboard.floor_share([shape]), signs),
-        text.percent(leaderboard.light_speed([shape]), signs),
+        text.percent(leaderboard.light_speed([shape]) if bounded else None, signs),
         text.duration(timing.best_ns, signs),
         text.duration(timing.worst_ns, signs),
         text.duration(timing.host_median_ns, signs),

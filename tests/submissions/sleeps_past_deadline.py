@@ -1,9 +1,12 @@
-"""Wrong: sleeps longer than a call may take, and lets nobody interrupt it."""
+"""Wrong: sleeps longer than a call may take, lets nobody interrupt it, and leaves a grandchild in a
+session of its own that holds its output open."""
 
 import signal
+import subprocess
 import time
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(["sh", "-c", "setsid sleep 31415 &"])
 
 
 def custom_kernel(data):
