@@ -111,6 +111,7 @@ class Judge:
             self._seeds,
             self._budget,
             self._emit,
+            observe=self._job.observe,
         )
 
     def _conclude(

@@ -66,11 +66,14 @@ class Measurement:
         seeds: Seeds,
         budget: Budget,
         emit: Emit,
+        *,
+        observe: bool,
     ) -> None:
         self._task, self._modules = task, modules
         self._device, self._bench = device, bench
         self._preparer, self._seeds = preparer, seeds
         self._budget, self._emit = budget, emit
+        self._observe = observe
 
     def run(self, shapes: Sequence[Shape]) -> list[CaseResult]:
         """Time every shape in several fresh processes, in another order in each."""
@@ -141,7 +144,7 @@ class Measurement:
         waits = sum("synchronises" in window.facts for window in singles)
         if 2 * waits > len(singles):  # one or two may allocate or load a module
             sampling.facts.append("synchronises")
-        if process == 0 and self._device.name != "cpu":
+        if process == 0 and self._observe and self._device.name != "cpu":
             seen = self._bench.observe([self._fresh(sampling.shape)])
             sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
         merged: list[Window] = []

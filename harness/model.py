@@ -216,6 +216,7 @@ class Job:
     budget_ns: int | None = None
     timeout_ns: int | None = None
     isolation: IsolationPolicy = IsolationPolicy.AUTO
+    observe: bool = False  # find out the classes of the calls: 4 s for a profiler to start
     replay_key: str | None = None  # a revealed secret seed: the same inputs again, never ranked
 
 

@@ -55,6 +55,7 @@ def _run(root: Path, board: Board, old: Run, mode: Mode) -> Run:
         device=kind,
         mode=mode,
         processes=confirmations.PROCESSES if kind == "cuda" else 1,
+        observe=mode is Mode.RANKED,
     )
     run = judge(job, f"{old.submission.name} ({mode})", quiet=False)
     if run.device.name != board.device:

@@ -112,6 +112,7 @@ def _job(
         budget_ns=_ns(chosen["budget"]),
         timeout_ns=_ns(chosen["timeout"]),
         isolation=IsolationPolicy(chosen["isolation"]),
+        observe=chosen["mode"] == Mode.RANKED,
     )
 
 

@@ -32,7 +32,9 @@ def judge(source: str, root: Path, *, timed: int | None = None) -> Run:
         job = Job(str(root), submission, DEVICE, Mode.TEST)
     else:
         shape = Shape((("n", timed),))
-        job = Job(str(root), submission, DEVICE, Mode.BENCHMARK, (shape,), processes=1)
+        job = Job(
+            str(root), submission, DEVICE, Mode.BENCHMARK, (shape,), processes=1, observe=True
+        )
     return run_job(job, lambda progress: None)
 
 
