@@ -25,6 +25,8 @@ MAX_BYTES = 1 << 29
 
 #: Arithmetic repeated on another machine differs by rounding only.
 _SAME = 1e-9
+#: A process's offset comes back from medians, hence not to the last digit.
+_ROUNDED = 1e-3
 #: As when it was measured: a shade below the floor is measuring error (Device.floor_slack).
 _FLOOR_SLACK = 0.98
 
@@ -127,7 +129,7 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
             found.append("a process's published median does not follow from its samples")
     least = stats.process_interval([one.samples_ns for one in estimates])
     stated = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
-    if stated < stats.half_width(least) * (1 - 1e-6):
+    if stated < stats.half_width(least) * (1 - _ROUNDED):
         found.append("its interval is narrower than its samples allow")
     if timing.floor_ns is not None and timing.median_ns < _FLOOR_SLACK * timing.floor_ns:
         found.append("it is faster than its device's floor")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import stats, timing
-from harness.model import Block, Clock, Run, Stop, Timing
+from harness.model import Block, Clock, Run, Shape, Stop, Timing
 from tests.fakes import SHAPES, make_case, make_run, make_shape
 
 SECRET = "5eed" * 8
@@ -47,10 +47,11 @@ def sampled_run(
     families: Sequence[str] = ("competition", "competition", "normal"),
     source: str = "x = 1\n",
     floor: float | None = 0.6,
+    shapes: Sequence[Shape] = SHAPES,
     **changes: Any,
 ) -> Run:
     """A ranked run that passed; `changes` go to make_run.  `floor` is a share of each time."""
-    run = make_run(name, times_us=times_us, **changes)
+    run = make_run(name, times_us=times_us, shapes=shapes, **changes)
     timed = [
         sampled_timing(
             us * 1000,
@@ -60,12 +61,11 @@ def sampled_run(
         )
         for i, us in enumerate(times_us)
     ]
-    shape = make_shape(256, 512, 2)
-    cases = [make_case(s, t) for s, t in zip(SHAPES, timed, strict=True)]
+    cases = [make_case(s, t) for s, t in zip(shapes, timed, strict=True)]
     digest = source_sha256(source)
     return dataclasses.replace(
         run,
-        cases=(*(make_case(shape, inputs=family) for family in families), *cases),
+        cases=(*(make_case(make_shape(256, 512, 2), inputs=family) for family in families), *cases),
         score_ns=stats.geometric_mean([t.median_ns for t in timed]),
         clock=clock,
         secret_seed=SECRET,

@@ -1,0 +1,362 @@
+"""Bundles: what goes in comes out, whatever was changed is found, what was made is made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import bundle, codec
+from harness.cli import run as run_cli
+from harness.errors import UsageError
+from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Timing, Verdict
+from harness.prepare import Seeds
+from harness.store import open_store
+from tests.fakes import SHAPES, make_failure
+from tests.sampled import SECRET, sampled_run
+
+DOUBLE = Path(__file__).parent / "problems" / "double"
+needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
+
+
+def some_runs() -> list[Run]:
+    return [
+        sampled_run("quick", id="aa1", seed=1),
+        sampled_run("gpu", id="bb2", seed=2, clock=Clock.WORKER, times_us=(22, 43, 11)),
+        sampled_run("failed", id="cc3", verdict=Verdict.WRONG_ANSWER, message="7 of 7168", seed=3,
+                    failures=[make_failure(SHAPES[0], Verdict.WRONG_ANSWER, "7 of 7168")]),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with three runs; the current folder is outside of any task."""
+    monkeypatch.chdir(tmp_path)
+    where = f"sqlite:///{tmp_path / 'here.db'}"
+    with open_store(where, create=True) as store:
+        for run in some_runs():
+            store.add(run)
+    return where
+
+
+def exported(url: str, file: Path, *options: str) -> dict[str, Any]:
+    assert run_cli(["export", str(file), "--db", url, *options]) == 0
+    document: dict[str, Any] = json.loads(file.read_bytes())
+    return document
+
+
+# Bytes
+
+
+def test_runs_survive_the_trip_with_every_sample_and_the_digest_holds() -> None:
+    made = bundle.make(some_runs(), with_source=True)
+    again = bundle.loads(bundle.dumps(made), "x")
+    assert again == made and list(again.runs) == some_runs()
+
+
+def test_the_digest_survives_other_spacing_and_order_of_keys() -> None:
+    made = bundle.make(some_runs(), with_source=True)
+    document = json.loads(bundle.dumps(made))
+    spelled = json.dumps(dict(reversed(document.items())), indent=3).encode()
+    assert bundle.loads(spelled, "x").digest == made.digest
+
+
+def test_without_source_the_hash_stays_and_the_text_goes() -> None:
+    made = bundle.make([sampled_run(source="SECRET = 1\n")], with_source=False)
+    assert b"SECRET = 1" not in bundle.dumps(made)
+    assert made.runs[0].submission.sha256 == sampled_run(source="SECRET = 1\n").submission.sha256
+    assert bundle.problems(made.runs[0]) == ()
+
+
+def test_any_single_changed_value_breaks_the_digest() -> None:
+    data = bundle.dumps(bundle.make(some_runs(), with_source=True)).decode()
+    for old, new in (("aa1", "aa9"), ('"ada"', '"eve"'), ('"passed"', '"crashed"'), (SECRET, "0")):
+        changed = data.replace(old, new, 1)
+        assert changed != data
+        with pytest.raises(UsageError, match="digest does not fit|damaged"):
+            bundle.loads(changed.encode(), "x")
+
+
+def resealed(document: dict[str, Any]) -> bytes:
+    """The digest anew, as whoever changes a bundle on purpose would make it."""
+    content = {k: v for k, v in document.items() if k not in ("digest", "signature")}
+    return json.dumps({**document, "digest": bundle._digest(content)}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"format": "zip"}',
+        b'{"format": "kernel-harness bundle", "schema": 1, "harness": NaN}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_bundle_is_a_usage_error_that_names_the_file(data: bytes) -> None:
+    with pytest.raises(UsageError, match="some.json"):
+        bundle.loads(data, "some.json")
+
+
+def test_a_newer_schema_a_missing_field_and_a_run_twice_are_refused() -> None:
+    document = json.loads(bundle.dumps(bundle.make(some_runs(), with_source=True)))
+    newer = {**document, "schema": 2}
+    with pytest.raises(UsageError, match="schema 2"):
+        bundle.loads(resealed(newer), "x")
+    broken: list[Any] = [[{}], [document["runs"][0]] * 2, "none", [None]]
+    for runs in broken:
+        with pytest.raises(UsageError, match="damaged"):
+            bundle.loads(resealed({**document, "runs": runs}), "x")
+
+
+# Arithmetic
+
+
+def with_timing(run: Run, change: Callable[[Timing], Timing]) -> Run:
+    """The run with its last shape's timing changed."""
+    *cases, last = run.cases
+    assert last.timing is not None
+    assert isinstance(last.outcome, Passed)
+    outcome = dataclasses.replace(last.outcome, timing=change(last.timing))
+    return dataclasses.replace(run, cases=(*cases, dataclasses.replace(last, outcome=outcome)))
+
+
+def scaled(factor: float) -> Callable[[Timing], Timing]:
+    return lambda t: dataclasses.replace(
+        t, **{n: getattr(t, n) * factor for n in ("median_ns", "low_ns", "high_ns")}
+    )
+
+
+FORGED: dict[str, Callable[[Run], Run]] = {
+    "is not the geometric mean": lambda r: dataclasses.replace(r, score_ns=r.score_ns * 0.99),  # type: ignore[operator]
+    "not the median of its processes": lambda r: with_timing(r, scaled(0.99)),
+    "narrower than its samples": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, low_ns=t.median_ns * 0.9999, high_ns=t.median_ns)
+    ),
+    "its interval is none": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, low_ns=t.high_ns, high_ns=t.low_ns)
+    ),
+    "do not belong together": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, blocks=t.blocks[:-1])
+    ),
+    "does not follow from its samples": lambda r: with_timing(
+        r,
+        lambda t: dataclasses.replace(
+            t, process_medians_ns=(t.process_medians_ns[0] - 6000.0, *t.process_medians_ns[1:])
+        ),
+    ),
+    "faster than its device's floor": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, floor_ns=t.median_ns * 1.1)
+    ),
+    "not the one that its sha256 names": lambda r: dataclasses.replace(
+        r, submission=dataclasses.replace(r.submission, source="import cheat\n")
+    ),
+    "cases failed": lambda r: dataclasses.replace(
+        r, cases=(*r.cases, make_failure(SHAPES[0], Verdict.CRASHED, "x"))
+    ),
+    "reveals no secret seed": lambda r: dataclasses.replace(r, secret_seed=""),
+}
+
+
+@pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
+def test_honest_runs_have_no_problem(clock: Clock) -> None:
+    for run in some_runs():
+        assert bundle.problems(dataclasses.replace(run)) == ()
+    assert bundle.problems(sampled_run(seed=9, clock=clock)) == ()
+
+
+@pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
+@pytest.mark.parametrize("said", FORGED)
+def test_each_forgery_is_found(said: str, clock: Clock) -> None:
+    forged = FORGED[said](sampled_run(seed=4, clock=clock))
+    assert any(said in problem for problem in bundle.problems(forged)), bundle.problems(forged)
+
+
+def test_a_time_that_is_no_time_is_a_problem_and_never_a_crash() -> None:
+    for value in (0.0, -1.0, 1e-320, 1e300):
+        run = with_timing(sampled_run(), lambda t, v=value: dataclasses.replace(t, median_ns=v))  # type: ignore[misc]
+        assert bundle.problems(run)
+
+
+# Commands
+
+
+def test_export_takes_what_stands_or_what_is_named_or_everything(url: str, tmp_path: Path) -> None:
+    def ids(document: dict[str, Any]) -> list[str]:
+        return sorted(run["id"] for run in document["runs"])
+
+    file = tmp_path / "b.json"
+    assert ids(exported(url, file)) == ["aa1", "bb2"]
+    assert ids(exported(url, file, "cc")) == ["cc3"]
+    assert ids(exported(url, file, "--all")) == ["aa1", "bb2", "cc3"]
+    assert [p.name for p in tmp_path.glob("*b.json*")] == ["b.json"]
+
+
+def test_verify_says_ok_bad_and_what_could_stand(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.json"
+    document = exported(url, file, "--all")
+    assert run_cli(["verify", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("could stand") == 2 and "no standing: wrong_answer" in said
+    assert "not signed: nobody vouches for it" in said
+    document["runs"][0]["score_ns"] *= 0.9
+    file.write_bytes(resealed(document))
+    assert run_cli(["verify", str(file)]) == 1
+    assert "BAD" in capsys.readouterr().out
+    assert run_cli(["verify", str(file), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [bool(run["problems"]) for run in found["runs"]] == [True, False, False]
+
+
+def test_import_stores_sound_runs_once_with_their_origin_and_they_rank(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, there = tmp_path / "b.json", f"sqlite:///{tmp_path / 'there.db'}"
+    exported(url, file)
+    for expected in ("imported 2 runs", "2 were there already"):
+        assert run_cli(["import", str(file), "--db", there]) == 0
+        assert expected in capsys.readouterr().out
+    with open_store(there, create=False) as store:
+        run = store.get("aa1")
+        assert "imported from a bundle, sha256:" in run.notes[-1]
+        assert {row.id for row in store.latest_eligible()} == {"aa1", "bb2"}
+        (original,) = (r for r in some_runs() if r.id == "aa1")
+        assert dataclasses.replace(run, notes=original.notes) == original
+
+
+def test_import_takes_nothing_from_a_bundle_with_one_unsound_run(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, there = tmp_path / "b.json", tmp_path / "there.db"
+    document = exported(url, file)
+    document["runs"][1]["score_ns"] = 1.0
+    file.write_bytes(resealed(document))
+    assert run_cli(["import", str(file), "--db", f"sqlite:///{there}"]) == 2
+    assert "not sound" in capsys.readouterr().err
+    assert not there.exists()
+
+
+def test_import_refuses_another_run_under_a_known_id(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.json"
+    other = bundle.make([sampled_run("other", id="aa1", seed=8)], with_source=True)
+    file.write_bytes(bundle.dumps(other))
+    assert run_cli(["import", str(file), "--db", url]) == 2
+    assert "another run aa1 is stored already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("doubt", [Doubt.EMULATED, Doubt.ROOT_WORKER, Doubt.SHARED_GPU])
+def test_what_never_ranks_does_not_rank_by_being_imported(
+    doubt: Doubt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, there = tmp_path / "b.json", f"sqlite:///{tmp_path / 'there.db'}"
+    file.write_bytes(bundle.dumps(bundle.make([sampled_run(doubts=[doubt])], with_source=True)))
+    assert run_cli(["import", str(file), "--db", there]) == 0
+    with open_store(there, create=False) as store:
+        assert store.latest_eligible() == () and len(store.runs()) == 1
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder with two keys, and the allowed_signers of the first."""
+    for name in ("k1", "k2"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(argv, check=True)
+    public = (tmp_path / "k1.pub").read_text(encoding="ascii")
+    (tmp_path / "signers").write_text(f"organiser@example.org {public}", encoding="ascii")
+    return tmp_path
+
+
+@needs_ssh
+def test_a_signature_names_its_signer_and_only_an_allowed_one_passes(
+    url: str, keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, signers = keys / "b.json", ["--signers", str(keys / "signers")]
+    exported(url, file)
+    assert run_cli(["verify", str(file), *signers]) == 2
+    assert "is not signed" in capsys.readouterr().err
+    document = exported(url, file, "--sign", str(keys / "k1"))
+    capsys.readouterr()
+    assert run_cli(["verify", str(file), *signers]) == 0
+    assert "signed by organiser@example.org" in capsys.readouterr().out
+    assert run_cli(["verify", str(file)]) == 0
+    assert "nobody vouches for" in capsys.readouterr().out
+    document["runs"][0]["message"] = "changed"
+    file.write_bytes(resealed(document))
+    assert run_cli(["verify", str(file)]) == 2
+    assert "signature does not hold" in capsys.readouterr().err
+    exported(url, file, "--sign", str(keys / "k2"))
+    assert run_cli(["verify", str(file), *signers]) == 2
+    assert "not in" in capsys.readouterr().err
+
+
+@needs_ssh
+@pytest.mark.parametrize("signature", ["nonsense", "-----BEGIN SSH SIGNATURE-----\nAAAA\n"])
+def test_a_signature_that_is_none_is_refused(
+    signature: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.json"
+    made = bundle.make(some_runs(), with_source=True)
+    file.write_bytes(bundle.dumps(dataclasses.replace(made, signature=signature)))
+    assert run_cli(["verify", str(file)]) == 2
+    assert "signature does not hold" in capsys.readouterr().err
+
+
+# Replay
+
+
+def test_a_revealed_key_draws_the_same_seeds_again() -> None:
+    seeds = Seeds()
+    drawn = [seeds.draw() for _ in range(5)]
+    again = Seeds(bytes.fromhex(seeds.key))
+    assert [again.draw() for _ in range(5)] == drawn
+
+
+def test_a_job_carries_its_replay_key_to_the_judge() -> None:
+    job = Job("/x", sampled_run().submission, "cpu", Mode.TEST, replay_key=SECRET)
+    assert codec.decode(Job, json.loads(json.dumps(codec.encode(job)))) == job
+
+
+def test_a_run_made_here_is_replayed_from_its_bundle_to_the_same_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(DOUBLE)
+    source, file = tmp_path / "two.py", tmp_path / "b.json"
+    source.write_text("def custom_kernel(data):\n    return data[0] * 2\n")
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    made = ["run", str(source), "--mode", "test", "--device", "cpu", "--db", url, "--quiet"]
+    assert run_cli(made) == 0
+    assert run_cli(["export", str(file), "--db", url, "--all", "--without-source"]) == 0
+    capsys.readouterr()
+    assert run_cli(["replay", str(file), "--quiet"]) == 2
+    assert "--source" in capsys.readouterr().err
+    assert run_cli(["replay", str(file), "--quiet", "--json", "--source", str(source)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["replays"]
+    assert found["verdict"] == found["replayed"] == "passed"
+    assert {case["replayed"] for case in found["cases"]} == {"passed"}
+    with open_store(url, create=False) as store:
+        assert len(store.runs()) == 1  # a replay proves nothing, and is not kept
+    source.write_text("def custom_kernel(data):\n    return data[0] * 3\n")
+    assert run_cli(["replay", str(file), "--quiet", "--source", str(source)]) == 2
+    assert "not the text" in capsys.readouterr().err
+
+
+def test_a_run_of_another_version_of_the_task_is_not_replayed(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(url, tmp_path / "b.json")
+    assert run_cli(["replay", str(tmp_path / "b.json"), "--problem", str(DOUBLE)]) == 2
+    assert "another version of the task" in capsys.readouterr().err

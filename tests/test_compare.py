@@ -1,0 +1,298 @@
+"""Comparisons and confirmations: order of the runs, what drift and noise do, what is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from harness import bundle, confirm, leaderboard, samples
+from harness.cli import run as run_cli
+from harness.commands import compare as compare_command
+from harness.commands import confirming
+from harness.compare import Result, evaluate, measure
+from harness.model import Clock, Doubt, Job, Mode, Run, Verdict
+from harness.render.comparison import comparison_view, document
+from harness.render.console import make_console
+from harness.render.text import marks
+from harness.stats import Change
+from harness.store import open_store
+from tests.fakes import CPU, make_run
+from tests.sampled import sampled_run
+
+DOUBLE = Path(__file__).parent / "problems" / "double"
+TIMES = (20.0, 40.0, 10.0)
+
+
+def quartet(log_times: list[float], ratio: float = 1.0) -> list[Run]:
+    """Runs A B B A whose times are exp of the given figures; A takes `ratio` of what B takes."""
+    return [
+        make_run(side, times_us=[t * math.exp(x) * (ratio if side == "A" else 1) for t in TIMES])
+        for side, x in zip("ABBA", log_times, strict=True)
+    ]
+
+
+def test_runs_are_made_in_the_order_a_b_b_a() -> None:
+    order = []
+
+    def judge(side: str, number: int) -> Run:
+        order.append((side, number))
+        return make_run(side)
+
+    quartets, failed = measure(judge, 2)
+    assert "".join(side for side, _ in order) == "ABBAABBA"
+    assert [number for _, number in order] == list(range(8))
+    assert failed is None and [len(q) for q in quartets] == [4, 4]
+
+
+def test_the_first_run_that_does_not_pass_ends_it() -> None:
+    made = []
+
+    def judge(side: str, number: int) -> Run:
+        made.append(side)
+        verdict = Verdict.WRONG_ANSWER if number == 5 else Verdict.PASSED
+        return make_run(side, verdict=verdict)
+
+    quartets, failed = measure(judge, 3)
+    assert made == list("ABBAAB") and len(quartets) == 1
+    assert failed is not None and failed.submission.name == "B"
+
+
+def test_a_steady_drift_cancels() -> None:
+    drifting = [quartet([0.02 * (4 * i + j) for j in range(4)], ratio=0.9) for i in range(3)]
+    result = evaluate(drifting)
+    assert result.overall.ratio == pytest.approx(0.9) and result.overall.outcome is Change.FASTER
+    assert all(s.change.ratio == pytest.approx(0.9) for s in result.shapes)
+    # A against A saw the drift, and the machine is told to be unsteady.
+    assert result.floor.ratio == pytest.approx(math.exp(0.06)) and not result.reliable
+
+
+def simulated(rng: random.Random, ratio: float, repeats: int = 4) -> Result:
+    return evaluate(
+        [quartet([rng.gauss(0, 0.004) for _ in range(4)], ratio) for _ in range(repeats)]
+    )
+
+
+def test_equals_are_rarely_told_apart_and_three_percent_nearly_always() -> None:
+    rng = random.Random(5)
+    equal = [simulated(rng, 1.0).overall.outcome for _ in range(200)]
+    faster = [simulated(rng, 0.97).overall.outcome for _ in range(200)]
+    assert sum(o is not Change.INDISTINGUISHABLE for o in equal) <= 10
+    assert sum(o is Change.FASTER for o in faster) >= 190
+
+
+def test_what_a_differs_from_itself_by_is_no_difference() -> None:
+    runs = [quartet([0.0, 0.0, 0.0, 0.03 + 0.001 * i], ratio=0.99) for i in range(4)]
+    result = evaluate(runs)
+    assert result.min_effect == pytest.approx(math.expm1(0.0315), rel=0.01)
+    assert result.overall.outcome is Change.INDISTINGUISHABLE
+
+
+def test_shapes_are_judged_together_so_that_one_of_many_is_not_called_by_luck() -> None:
+    rng = random.Random(3)
+    called = 0
+    for _ in range(100):
+        result = simulated(rng, 1.0)
+        called += any(s.change.outcome is not Change.INDISTINGUISHABLE for s in result.shapes)
+    assert called <= 6
+
+
+def test_a_run_without_the_time_of_a_shape_is_an_error() -> None:
+    runs = quartet([0, 0, 0, 0])
+    runs[2] = make_run("B", times_us=TIMES[:2])
+    with pytest.raises(ValueError, match="no time for"):
+        evaluate([runs, quartet([0, 0, 0, 0])])
+
+
+def shown(result: Result, width: int, tmp_path: Path) -> str:
+    with (tmp_path / "out").open("w+", encoding="utf-8") as stream:
+        make_console(stream, {}, width=width).print(comparison_view(result, marks("utf-8")))
+        stream.seek(0)
+        return stream.read()
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_screen_names_both_the_interval_the_floor_and_one_of_three_outcomes(
+    width: int, tmp_path: Path
+) -> None:
+    steady = [quartet([0.001, 0, 0.0005, 0.0004], ratio=0.9), quartet([0, 0, 0.001, 0], ratio=0.9)]
+    said = shown(evaluate(steady), width, tmp_path)
+    assert "A is A, B is B" in said and "A takes" in said and "less time than B" in said
+    assert "A against A" in said and "0.50%" in said
+    said = shown(evaluate([quartet([0, 0, 0, 0])] * 2), width, tmp_path)
+    assert "not distinguishable" in said and "--repeats" in said
+    assert max(map(len, said.splitlines())) <= width
+
+
+def test_the_document_is_strict_json_with_full_precision() -> None:
+    result = evaluate([quartet([0.001, 0, 0, 0], ratio=0.9), quartet([0, 0.002, 0, 0], ratio=0.9)])
+    made = json.loads(json.dumps(document(result), allow_nan=False))["comparison"]
+    assert made["overall"]["ratio"] == result.overall.ratio
+    assert made["overall"]["outcome"] in {change.value for change in Change}
+    assert len(made["shapes"]) == 3 and made["shapes"][0]["shape"]["m"] == 7168
+
+
+# Confirmations
+
+
+def rounds(clock: Clock = Clock.HOST) -> list[Run]:
+    return [
+        sampled_run("k", id=f"r{i}", seed=i, created=i, clock=clock,
+                    mode=Mode.RANKED if i == 0 else Mode.BENCHMARK)
+        for i in range(3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
+def test_rounds_become_one_ranked_run_whose_figures_follow_from_all_samples(clock: Clock) -> None:
+    runs = rounds(clock)
+    made = confirm.merged(runs)
+    assert leaderboard.ineligible(made) is None
+    assert made.mode is Mode.RANKED and made.created_ns == runs[-1].created_ns
+    assert made.id not in {run.id for run in runs}
+    assert bundle.problems(made) == ()
+    for i, case in enumerate(c for c in made.cases if c.timing is not None):
+        assert case.timing is not None
+        parts = [c.timing for run in runs for c in run.cases if c.timing is not None][i::3]
+        assert case.timing.processes == 15 and case.timing.samples == 180
+        expected = [m for part in parts for m in part.process_medians_ns]
+        assert case.timing.process_medians_ns == pytest.approx(expected)
+        assert case.timing.median_ns == pytest.approx(samples.log_median(expected))
+    assert any("3 interleaved rounds" in note for note in made.notes)
+
+
+def test_a_round_that_fails_is_what_stands_in_the_record() -> None:
+    runs = rounds()
+    runs[1] = dataclasses.replace(runs[1], verdict=Verdict.CRASHED, message="signal 11")
+    made = confirm.merged(runs[:2])
+    assert made.verdict is Verdict.CRASHED and leaderboard.ineligible(made) == "crashed"
+
+
+def test_doubts_about_times_are_found_anew_and_others_are_kept() -> None:
+    runs = [
+        dataclasses.replace(run, doubts=(Doubt.FEW_SAMPLES, Doubt.HOST_BOUND)) for run in rounds()
+    ]
+    assert confirm.merged(runs).doubts == (Doubt.HOST_BOUND,)
+
+
+def test_entries_are_measured_forwards_backwards_forwards_and_not_again_after_a_failure() -> None:
+    calls: list[tuple[int, Mode]] = []
+
+    def judge(entry: int, mode: Mode) -> Run:
+        calls.append((entry, mode))
+        failed = entry == 1 and mode is Mode.BENCHMARK
+        return sampled_run(
+            f"k{entry}", id=f"c{len(calls)}", seed=len(calls), mode=mode,
+            verdict=Verdict.TAMPERED if failed else Verdict.PASSED,
+        )  # fmt: skip
+
+    made = confirm.measure(judge, 3)
+    assert [entry for entry, _ in calls] == [0, 1, 2, 2, 1, 0, 0, 2]
+    assert [mode for _, mode in calls[:3]] == [Mode.RANKED] * 3
+    assert [run.verdict for run in made] == [Verdict.PASSED, Verdict.TAMPERED, Verdict.PASSED]
+
+
+# Commands, with a fake judge
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Three entries on this machine's board of the tiny task; the luckiest leads."""
+    from harness.task import load
+
+    task = load(DOUBLE)
+    monkeypatch.chdir(DOUBLE)
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    with open_store(url, create=True) as store:
+        for i, name in enumerate(("lucky", "second", "third")):
+            run = sampled_run(name, id=name, created=i, device=CPU, floor=None, seed=i,
+                              times_us=(20.0 + i, 40.0 + i), shapes=task.ranked,
+                              task=task.name, digest=task.digest)  # fmt: skip
+            store.add(run)
+    return url
+
+
+def test_confirm_replaces_what_luck_selected_by_fresh_runs(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged: list[Job] = []
+
+    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+        judged.append(job)
+        slow = 30.0 if job.submission.name == "lucky" else 21.0
+        with open_store(board, create=False) as store:
+            old = store.get(job.submission.name)
+        shapes = tuple(c.case.shape for c in old.cases if c.timing is not None)
+        return sampled_run(
+            job.submission.name, id=f"n{len(judged)}", created=1000 + len(judged), device=CPU,
+            seed=len(judged), times_us=(slow, 2 * slow), floor=None, mode=job.mode,
+            task=old.task, digest=old.task_digest, shapes=shapes,
+        )  # fmt: skip
+
+    monkeypatch.setattr(confirming, "judge", judge)
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "2", "--json"]) == 0
+    out = capsys.readouterr()
+    (found,) = json.loads(out.out)["boards"]
+    assert [s["submission"] for s in found["standings"]] == ["second", "third", "lucky"]
+    assert [s["run"] for s in found["standings"]][1] == "third"  # not confirmed: as it was
+    assert {job.submission.name for job in judged} == {"lucky", "second"} and len(judged) == 6
+    assert all(job.processes == 1 and job.seed is None for job in judged)
+    assert "lucky: " in out.err and "confirmed" in out.err
+
+
+def test_confirm_that_fails_leaves_the_standing_and_exits_1(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+        return sampled_run(
+            job.submission.name, id="new", device=CPU, verdict=Verdict.WRONG_ANSWER, message="no"
+        )
+
+    monkeypatch.setattr(confirming, "judge", judge)
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "1", "--json"]) == 1
+    out = capsys.readouterr()
+    assert json.loads(out.out)["boards"][0]["standings"][0]["run"] == "lucky"
+    assert "its earlier run stands" in out.err
+
+
+def test_confirm_on_another_machine_stores_nothing(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(confirming, "judge", lambda job, label, quiet: sampled_run(id="new"))
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "1"]) == 2
+    assert "this machine has NVIDIA H200" in capsys.readouterr().err
+    with open_store(board, create=False) as store:
+        assert len(store.runs()) == 3
+
+
+def test_compare_takes_files_and_runs_and_says_who_failed(
+    board: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def custom_kernel(data): ...\n")
+    jobs: list[Job] = []
+    rng = random.Random(1)
+
+    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+        jobs.append(job)
+        scale = (0.9 if job.submission.name == "mine" else 1.0) * math.exp(rng.gauss(0, 1e-3))
+        return make_run(job.submission.name, times_us=[t * scale for t in TIMES], device=CPU)
+
+    monkeypatch.setattr(compare_command, "judge", judge)
+    argv = ["compare", str(file), "lucky", "--db", board, "--json", "--repeats", "3"]
+    assert run_cli(argv) == 0
+    made = json.loads(capsys.readouterr().out)["comparison"]
+    assert made["overall"]["outcome"] == "faster" and made["quartets"] == 3
+    assert all(job.mode is Mode.BENCHMARK and job.processes == 1 for job in jobs)
+    assert [job.submission.name for job in jobs[:4]] == ["mine", "lucky", "lucky", "mine"]
+    bad = make_run("mine", verdict=Verdict.CRASHED, message="signal 11")
+    monkeypatch.setattr(compare_command, "judge", lambda job, label, quiet: bad)
+    assert run_cli(argv) == 1
+    assert "mine did not pass: crashed: signal 11" in capsys.readouterr().err
+    assert run_cli(["compare", str(file), "nobody.py", "--db", board]) == 2
+    assert run_cli(["compare", str(file), "zzz", "--db", board]) == 2
+    assert run_cli(["compare", str(file), str(file), "--repeats", "1"]) == 2
