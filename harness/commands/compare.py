@@ -35,6 +35,7 @@ from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission
     type=click.Choice([policy.value for policy in IsolationPolicy]),
     default=IsolationPolicy.AUTO.value,
     show_default=True,
+    help="As for `harness run`.",
 )
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @options.json_option

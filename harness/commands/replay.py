@@ -31,6 +31,7 @@ from harness.render import text
     type=click.Choice([policy.value for policy in IsolationPolicy]),
     default=IsolationPolicy.AUTO.value,
     show_default=True,
+    help="As for `harness run`.",
 )
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @verify.signers_option
