@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
 from collections.abc import Sequence
@@ -83,11 +84,12 @@ class Judge:
         """Two calls on different inputs: an answer kept from the first is wrong for the second."""
         outcome: Outcome = Failed(Verdict.PROTOCOL_ERROR, "not run")
         for number, seed in enumerate((case.seed, self._seeds.draw()), start=1):
-            prepared = self._preparer.prepare(case.shape, case.inputs, seed)
-            if number == 1 and case.inputs == COMPETITION:
-                self._question(case, prepared)
             found = trial.attempt(
-                self._bench, [prepared], self._task.tolerance, self._modules, timed=False
+                self._bench,
+                functools.partial(self._inputs, case, seed, question=number == 1),
+                self._task.tolerance,
+                self._modules,
+                timed=False,
             )
             if isinstance(found, Failed):
                 what = "" if number == 1 else "second call, on new inputs: "
@@ -95,11 +97,14 @@ class Judge:
             outcome = found.passed
         return outcome
 
-    def _question(self, case: Case, prepared: Prepared) -> None:
-        """Note it when the task's own data let a constant pass."""
-        answer = lint.trivial_answer(prepared, self._task.tolerance)
-        if answer is not None:
-            self._notes.append(lint.note(case.shape, answer))
+    def _inputs(self, case: Case, seed: int, *, question: bool) -> list[Prepared]:
+        """The inputs of one call; with `question`, a note when a constant would pass on them."""
+        prepared = self._preparer.prepare(case.shape, case.inputs, seed)
+        if question and case.inputs == COMPETITION:
+            answer = lint.trivial_answer(prepared, self._task.tolerance)
+            if answer is not None:
+                self._notes.append(lint.note(case.shape, answer))
+        return [prepared]
 
     def _measurement(self) -> Measurement:
         return Measurement(

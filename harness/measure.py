@@ -177,8 +177,13 @@ class Measurement:
 
     def _checked(self, sampling: _Sampling, calls: int, what: str) -> Window | Failed:
         """One window on inputs that nobody has seen, every output checked."""
-        inputs = [self._fresh(sampling.shape) for _ in range(calls)]
-        found = trial.attempt(self._bench, inputs, self._task.tolerance, self._modules, timed=True)
+        found = trial.attempt(
+            self._bench,
+            lambda: [self._fresh(sampling.shape) for _ in range(calls)],
+            self._task.tolerance,
+            self._modules,
+            timed=True,
+        )
         if isinstance(found, Failed):
             return Failed(found.verdict, f"{what}: {found.message}", found.check)
         sampling.check = verdicts.worse(sampling.check, found.passed.check)

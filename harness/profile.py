@@ -5,6 +5,7 @@ Testimony of the worker's profiler, for the submission's own author; nothing her
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def profile(
     for number, shape in enumerate(shapes):
         emit(Progress("profiling", shape.label, number, len(shapes)))
         inputs = [preparer.prepare(shape, COMPETITION, seeds.draw())]
-        checked = trial.attempt(bench, inputs, task.tolerance, modules, timed=False)
+        checked = trial.attempt(
+            bench, functools.partial(list, inputs), task.tolerance, modules, timed=False
+        )
         if isinstance(checked, Failed):
             return ProfileReport(device.describe(), tuple(found), checked)
         raw = folders[0] / "tmp" / f"trace-{number}.json"

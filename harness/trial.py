@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from harness import verdicts
 from harness.bench import Bench
+from harness.errors import DeviceError
 from harness.model import Failed, Passed, Tolerance, Verdict
 from harness.task import TaskModules
 from harness.window import Prepared, Window
@@ -30,13 +33,37 @@ class Trial:
 
 def attempt(
     bench: Bench,
+    prepare: Callable[[], Sequence[Prepared]],
+    tolerance: Tolerance,
+    modules: TaskModules,
+    *,
+    timed: bool,
+) -> Trial | Failed:
+    """Prepare inputs, run one window on them, and examine every output of it.
+
+    A worker that leaves the judge no device memory fails; DeviceError when there is too little
+    without it, too.
+    """
+    try:
+        return _attempt(bench, prepare(), tolerance, modules, timed=timed)
+    except torch.cuda.OutOfMemoryError:
+        bench.end()
+        torch.cuda.empty_cache()
+    try:
+        prepare()
+    except torch.cuda.OutOfMemoryError:
+        raise DeviceError("the device has too little memory for this shape") from None
+    return Failed(Verdict.OUT_OF_MEMORY, "it left no device memory for its own check")
+
+
+def _attempt(
+    bench: Bench,
     inputs: Sequence[Prepared],
     tolerance: Tolerance,
     modules: TaskModules,
     *,
     timed: bool,
 ) -> Trial | Failed:
-    """Run one window and examine every output of it."""
     window = bench.window(inputs, timed=timed)
     if isinstance(window, Failed):
         return window

@@ -28,6 +28,7 @@ from harness.window import (
     observed,
     parse_where,
 )
+from harness.wire import MAX_DESCRIPTORS
 
 #: The flush writes, then reads back, this many times the L2.  Writing alone leaves dirty lines, and
 #: their write-back is billed to whoever runs next: 2 to 5 us on this problem's shapes (H200).
@@ -80,7 +81,7 @@ class CudaDevice:
         self._flag = 0
         self._gate_ns = GATE_NS
         self._calibration: Calibration | None = None
-        self._slot_bytes = 0  # of the last exchange
+        self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
         self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
 
     def recover(self) -> None:
@@ -148,7 +149,9 @@ class CudaDevice:
     def exchange(self, frame: Frame, slots: int) -> CudaExchange:
         self._before = self._gpu.clocks()
         exchange = CudaExchange(frame, slots, self._index, self._kernels)
-        self._slot_bytes = sum(spec.allocation_bytes for spec in frame.inputs + frame.outputs)
+        specs = frame.inputs + frame.outputs
+        self._slot_bytes = sum(spec.allocation_bytes for spec in specs)
+        self._slot_buffers = len(specs)
         exchange.quiet_reveal_ns = self._time_reveal(exchange, frame, slots)
         return exchange
 
@@ -334,6 +337,8 @@ class CudaDevice:
         # Each call's inputs lie in the exchange and in private memory, beside temporaries.
         room = (free - RESERVED_BYTES) // 3
         calls = clocks.calls_for(self._calibration, call_ns, self._slot_bytes, room)
+        # The signals and our kernels take two of the descriptors that one message can carry.
+        calls = max(1, min(calls, (MAX_DESCRIPTORS - 2) // self._slot_buffers))
         return calls, clocks.MERGED_WINDOWS if calls > 1 else 0
 
     def audit(

@@ -24,7 +24,10 @@ def check(result: tuple[Any, ...]) -> Any:
     """Unpack what cuda-bindings returns.  Raises DriverError."""
     error, *values = result
     if int(error) != 0:
-        raise DriverError(getattr(error, "name", str(error)))
+        name = getattr(error, "name", str(error))
+        if name == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise torch.cuda.OutOfMemoryError(name)  # as torch's own allocator says it
+        raise DriverError(name)
     return values[0] if len(values) == 1 else tuple(values)
 
 
