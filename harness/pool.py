@@ -84,11 +84,14 @@ class _Conversation:
                 wrong = UsageError if event["value"]["kind"] == "usage" else HarnessError
                 raise wrong(event["value"]["message"])
         self._process.wait()
-        last = self._errors.decode("utf-8", "replace").strip()
-        raise HarnessError(
+        said = self._errors.decode("utf-8", "replace").strip()
+        error = HarnessError(
             f"the judge ended without a result (exit {self._process.returncode})"
-            + (f":\n{last}" if last else "")
+            + (f": {said.splitlines()[-1]} (all of it: --debug)" if said else "")
         )
+        # A traceback of ours is for whoever asks for one.
+        error.add_note(said)
+        raise error
 
     def _each(self) -> Any:
         stdout, stderr = self._process.stdout, self._process.stderr

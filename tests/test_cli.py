@@ -177,6 +177,19 @@ def test_a_run_that_a_locked_database_does_not_take_is_kept_and_can_be_imported(
         assert sorted(run.submission for run in store.runs()) == ["fast", "nan_in_last_element"]
 
 
+@pytest.mark.timeout(300)
+def test_a_judge_that_breaks_is_one_line_and_a_traceback_only_for_who_asks(
+    harness: Harness, folder: Path
+) -> None:
+    root = small_task(folder / "task", "double")
+    broken = "def ref_kernel(data):\n    raise RuntimeError('first line\\nthe reason')\n"
+    (root / "reference/__init__.py").write_text(broken)
+    common = ("--problem", str(root), "--no-store", "--quiet", "--mode", "test")
+    refused(harness("run", str(HONEST), *common), 3, "the reason")
+    said = harness("--debug", "run", str(HONEST), *common)
+    assert said.code == 3 and "Traceback" in said.err and "first line" in said.err
+
+
 # ---- new ----
 
 

@@ -191,7 +191,8 @@ def _show(run: Run, task: Task, url: str, *, stored: bool) -> None:
 
     standing, of = _standing(run, task, url) if stored else (None, None)
     console = options.console()
-    console.print(run_view(run, signs=options.signs(console), standing=standing, of=of))
+    signs = options.signs(console)
+    console.print(run_view(run, signs=signs, standing=standing, of=of, stored=stored))
 
 
 def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:

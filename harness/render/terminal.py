@@ -33,13 +33,14 @@ def run_view(
     standing: Standing | None = None,
     of: int | None = None,
     full: bool = False,
+    stored: bool = True,
 ) -> RenderableType:
     """A run for people: verdict, failures, times, doubts, one closing sentence.
 
     `standing` is the run's place among `of` on its board.  `full` adds every case, the samples'
-    distribution, the environment, notes and the log.
+    distribution, the environment, notes and the log, which `harness show` has of what is `stored`.
     """
-    parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full=full)]
+    parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
     if full:
         parts += ["", _cases(run, signs)]
     timed = [c for c in run.cases if c.case.kind is CaseKind.BENCHMARK and c.timing is not None]
@@ -79,7 +80,7 @@ def _colour(verdict: Verdict) -> str:
     return known.get(verdict, "bold red")
 
 
-def _failures(run: Run, signs: Marks, *, full: bool) -> Iterator[RenderableType]:
+def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[RenderableType]:
     """Where and why: the run's message, unless a case says it, then cases that did not pass."""
     failed = [c for c in run.cases if isinstance(c.outcome, Failed)]
     if run.message and not any(c.message and c.message in run.message for c in failed):
@@ -95,8 +96,8 @@ def _failures(run: Run, signs: Marks, *, full: bool) -> Iterator[RenderableType]
             yield _indented(Text(f"hint: {plain(case.outcome.check.hint, signs.encoding)}"))
     if len(shown) < len(failed):
         name = plain(run.id, signs.encoding)
-        more = f"and {len(failed) - len(shown)} more; `harness show {name}` lists them all"
-        yield _indented(Text(more, "dim"))
+        where = f"; `harness show {name}` lists them all" if stored else ""
+        yield _indented(Text(f"and {len(failed) - len(shown)} more{where}", "dim"))
     advice = {c.verdict for c in failed} | {run.verdict}
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
