@@ -21,6 +21,7 @@
     if (narrow && layout.annotations) {
       layout.annotations = layout.annotations.filter(({ name }) => name !== "wide");
     }
+    if (narrow && layout.xaxis.type === "date") layout.xaxis.nticks = 3;
     layout.font.family = getComputedStyle(document.body).fontFamily;
     box.style.minHeight = `${layout.height}px`;
     drawn.add(box);

@@ -32,23 +32,53 @@ def library() -> str:
 
 
 def bars(board: Board, index: int) -> axes.Figure:
-    """One ranked shape: the first entries' times as bars from zero, against what is possible."""
+    """One ranked shape: the first entries' times as bars from zero, against what is possible.
+
+    The figures stand in a column beside the bars, where no interval runs through them.
+    """
     shown = [s for s in board.standings if len(s.shapes) > index][:SHOWN]
     times = [s.shapes[index] for s in shown]
     longest = min(max(t.median_ns for t in times), CUT * min(t.median_ns for t in times))
+    lines, notes = _bound_lines(_bounds(times), longest * 1.06)
+    above, marks = 15 * len(notes), axes.linear_ticks(longest, parts=2)
+    return axes.figure(
+        [_bars(shown, times, longest)],
+        {
+            "height": 50 + 30 * len(shown) + above,
+            "margin": {"l": 128, "r": 112, "t": 10 + above, "b": 30},
+            "shapes": lines,
+            "annotations": [*notes, *(_beside(row, t) for row, t in enumerate(times))],
+            "xaxis": {
+                "range": [0, longest * 1.06],
+                "tickvals": marks,
+                "ticktext": [axes.tick(v) for v in marks],
+                "tickangle": 0,
+                "zeroline": True,
+            },
+            "yaxis": axes.rows_axis([_place(s) for s in shown]),
+        },
+    )
+
+
+def _bars(
+    shown: Sequence[Standing], times: Sequence[ShapeStanding], longest: float
+) -> dict[str, Any]:
+    """Bars with their intervals; one beyond `longest` is cut there, with an arrow and without."""
     cut = [t.median_ns > longest * 1.0001 for t in times]
-    places = [_place(s) for s in shown]
-    trace = {
+    up = [0 if c else t.high_ns - t.median_ns for t, c in zip(times, cut, strict=True)]
+    down = [0 if c else t.median_ns - t.low_ns for t, c in zip(times, cut, strict=True)]
+    error = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
+    return {
         "type": "bar",
         "orientation": "h",
         "x": [min(t.median_ns, longest) for t in times],
         "y": list(range(len(shown))),
-        "text": [_bar_text(t, c) for t, c in zip(times, cut, strict=True)],
-        "textposition": ["inside" if t.median_ns > 0.55 * longest else "outside" for t in times],
+        "width": 0.62,
+        "text": ["\u2192" if c else "" for c in cut],
+        "textposition": "inside",
+        "textangle": 0,
         "insidetextanchor": "end",
         "insidetextfont": {"color": ["$onaccent" if s.rank == 1 else "$onbar" for s in shown]},
-        "outsidetextfont": {"color": "$ink"},
-        "cliponaxis": False,
         "hovertext": [
             f"{_place(s, 60)}<br>{text.duration(t.median_ns)} "
             f"{text.spread(t.low_ns, t.median_ns, t.high_ns)}"
@@ -59,44 +89,25 @@ def bars(board: Board, index: int) -> axes.Figure:
             "color": ["$accent" if s.rank == 1 else "$bar" for s in shown],
             "opacity": 0.86,
         },
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [0 if c else t.high_ns - t.median_ns for t, c in zip(times, cut, strict=True)],
-            "arrayminus": [
-                0 if c else t.median_ns - t.low_ns for t, c in zip(times, cut, strict=True)
-            ],
-            "color": "$ink",
-            "thickness": 1.2,
-            "width": 3,
-        },
-        "width": 0.62,
+        "error_x": {**error, "color": "$ink", "thickness": 1.2, "width": 3},
     }
-    bounds = _bounds(times)
-    lines, notes = _bound_lines(bounds, longest * 1.12)
-    return axes.figure(
-        [trace],
-        {
-            "height": 74 + 30 * len(shown) + 15 * len(notes),
-            "margin": {"l": 128, "r": 8, "t": 10 + 15 * len(notes), "b": 30},
-            "shapes": lines,
-            "annotations": notes,
-            "xaxis": {
-                "range": [0, longest * 1.12],
-                "tickvals": axes.linear_ticks(longest, parts=3),
-                "ticktext": [axes.tick(v) for v in axes.linear_ticks(longest, parts=3)],
-                "tickangle": 0,
-                "zeroline": True,
-            },
-            "yaxis": axes.rows_axis(places),
-        },
-    )
 
 
-def _bar_text(t: ShapeStanding, cut: bool) -> str:
+def _beside(row: int, t: ShapeStanding) -> dict[str, Any]:
+    """A time and its share of the floor, right of the bars."""
     floor = _floor(t)
     share = "" if floor is None else f"  {text.percent(floor / t.median_ns)}"
-    return f" {text.duration(t.median_ns)}{share}" + ("  \u2192" if cut else " ")
+    return {
+        "x": 1,
+        "xref": "paper",
+        "y": row,
+        "yref": "y",
+        "text": f"<b>{text.duration(t.median_ns)}</b>{share}",
+        "showarrow": False,
+        "xanchor": "left",
+        "xshift": 4,
+        "font": {"size": 11, "color": "$ink"},
+    }
 
 
 def _floor(t: ShapeStanding) -> float | None:
@@ -194,7 +205,7 @@ def strips(
             "height": 64 + 34 * len(rows),
             "margin": {"l": 128, "r": 14, "t": 8, "b": 34},
             "xaxis": {
-                "range": [-reach * 1.04, reach * 1.04],
+                "range": [-min(reach, 100.0) * 1.04, reach * 1.04],  # no time is 101% shorter
                 "ticksuffix": "%",
                 "zeroline": True,
                 "nticks": 5,

@@ -85,7 +85,7 @@ def progression(history: Sequence[Summary], now_ns: int) -> axes.Figure | None:
             "height": 340,
             "margin": {"l": 62, "r": 14, "t": 26, "b": 34},
             "annotations": _names(steps, now_ns),
-            "xaxis": {"type": "date", "showgrid": False, "nticks": 6},
+            "xaxis": {"type": "date", "showgrid": False, "nticks": 6, "tickangle": 0},
             "yaxis": {
                 "type": "log",
                 "range": [math.log10(low), math.log10(high)],
@@ -138,9 +138,9 @@ def _name(m: Moment, place: float, when: str) -> dict[str, Any]:
         "name": when,
         "showarrow": False,
         "xanchor": "right" if right else "left",
-        "yanchor": "bottom",
-        "xshift": 0 if right else 6,
-        "yshift": 9 if right else 5,
+        "yanchor": "top" if right else "bottom",  # where no stair runs
+        "xshift": -4 if right else 6,
+        "yshift": -4 if right else 5,
         "font": {"size": 11, "color": "$ink"},
     }
 
