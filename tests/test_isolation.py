@@ -151,6 +151,15 @@ def test_require_fails_closed_and_says_what_helps(monkeypatch: pytest.MonkeyPatc
     assert isolation.choose(IsolationPolicy.REQUIRE) is Isolation.SANDBOX
 
 
+def test_a_level_is_tried_again_before_it_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    level = Isolation.SANDBOX
+    answers = [LevelReport(level, False, "no answer in time"), LevelReport(level, True)]
+    monkeypatch.setattr(isolation, "_tried", lambda level: answers.pop(0))
+    assert isolation._report.__wrapped__(level).available
+    answers += [LevelReport(level, False, "first"), LevelReport(level, False, "second")]
+    assert isolation._report.__wrapped__(level).reason == "second"
+
+
 def test_off_probes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(level: Isolation) -> LevelReport:
         raise AssertionError(level)
