@@ -1,0 +1,86 @@
+"""README tells of every command, mode, verdict, doubt and exit code; what it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from harness.cli import COMMANDS
+from harness.model import Doubt, Isolation, Mode, Verdict
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+#: [text](target) with a target inside of this repository.
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
+#: `path/to/file.ext` or `folder/` as prose names them.
+NAMED = re.compile(
+    r"`((?:harness|tests|task|reference|submissions|docs|benchmarks|examples|\.ci)/[\w./-]*)`"
+)
+
+
+def command_of(name: str) -> click.Command:
+    """The command as the program finds it; a module may not be called `import`."""
+    from harness.cli import main_group
+
+    found = main_group.get_command(click.Context(main_group), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_readme(name: str) -> None:
+    assert re.search(rf"`?harness {name}\b", README)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_each_of_its_options_has_help(name: str) -> None:
+    command = command_of(name)
+    assert (command.help or "").strip()
+    silent = [
+        option.name
+        for option in command.params
+        if isinstance(option, click.Option) and not (option.help or "").strip()
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("word", [*Verdict, *Doubt, *Mode, *Isolation])
+def test_every_verdict_doubt_mode_and_level_is_explained(word: str) -> None:
+    assert f"`{word}`" in README
+
+
+@pytest.mark.parametrize("code", range(4))
+def test_every_exit_code_is_explained(code: int) -> None:
+    assert re.search(rf"^\| {code} \| \S", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_what_a_document_links_to_or_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    linked = [document.parent / target for target in LINK.findall(text)]
+    named = [ROOT / target for target in NAMED.findall(text) if "NAME" not in target]
+    missing = [str(path) for path in linked + named if not path.exists()]
+    assert missing == []
+
+
+def test_the_two_commands_of_readme_are_those_that_ci_and_packaging_know() -> None:
+    assert "pip install -e . && harness run submissions/torch_dequant.py" in README
+    assert "pip install -e '.[test]' && pytest" in README
+    assert (ROOT / "submissions/torch_dequant.py").exists()
+
+
+def test_the_template_in_submissions_is_what_new_writes() -> None:
+    written = (ROOT / "harness/templates/torch.py").read_text(encoding="utf-8")
+    assert (ROOT / "submissions/template.py").read_text(encoding="utf-8") == written.replace(
+        "NAME", "template"
+    )
+
+
+def test_the_changelog_knows_this_version() -> None:
+    from harness import __version__
+
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
