@@ -94,7 +94,7 @@ def test_each_case_has_its_exit_code_and_line(
         (["submissions/missing.py"], 2, "submissions/missing.py: there is no such file"),
         (["submissions/zero.py"], 2, "submissions/zero.py: the file is empty"),
         (["submissions"], 2, "submissions: is a folder"),
-        ([], 2, "Missing argument 'FILES...'"),
+        ([], 2, "Missing argument 'FILE...'"),
         (["submissions/good.py", "--baseline", "submissions/zero.py"], 2, "the file is empty"),
         (["submissions/good.py", "--baseline", "nothing-so-called"], 2, "not in a git repository"),
         (["submissions/good.py", "--changed", "HEAD"], 2, "not in a git repository"),

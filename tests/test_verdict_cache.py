@@ -58,6 +58,7 @@ def test_only_passed_and_unsupported_are_kept(
     cache.put("k", replace(run, verdict=verdict))
     kept = verdict in (Verdict.PASSED, Verdict.UNSUPPORTED)
     assert (cache.get("k", job.submission, task) is not None) == kept
+    assert bool(list(tmp_path.iterdir())) == kept, "what is never used is not written either"
 
 
 CHANGES: dict[str, Callable[[Job, Task], tuple[Job, Task, object]]] = {

@@ -24,7 +24,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 
 
 @click.command("gate")
-@click.argument("files", nargs=-1)
+@click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
 @click.option(
@@ -67,7 +67,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 @options.json_option
 @options.problem_option
 def command(files: Sequence[str], **chosen: Any) -> int:
-    """Check that FILES are right on every test case, and with --baseline that none is slower.
+    """Check that each FILE is right on every test case, and with --baseline no slower than before.
 
     Controls run first: a right submission must pass here and a wrong one fail.  What is missing or
     cannot run here is not verified, and fails unless --allow-unverified names its kind.
@@ -78,7 +78,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
 
     files, chosen["changed"] = _revision_of(files, chosen["changed"])
     if not files:
-        raise click.UsageError("Missing argument 'FILES...'.", click.get_current_context())
+        raise click.UsageError("Missing argument 'FILE...'.", click.get_current_context())
     paths = _expand(files)
     root = find_root(chosen["problem"], Path.cwd(), paths[0])
     task = load(root)
