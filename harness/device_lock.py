@@ -18,18 +18,21 @@ _TRIES_PER_WORD = 100
 
 @contextlib.contextmanager
 def hold(device: str, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold `device` for as long as the context lasts; calls `waiting` now and then until it has it.
+    """Hold `device`, "cpu" or a GPU's UUID, for as long as the context lasts.
 
-    A judge that waits must not look like one that hangs (pool.SILENCE_NS).  It is an flock: the
+    Calls `waiting` now and then until it has it: a judge that waits must not look like one that hangs (pool.SILENCE_NS).  It is an flock: the
     kernel releases it when its holder ends, however it ends.
     """
-    path = Path(tempfile.gettempdir()) / f"harness-{device.replace(':', '-')}.lock"
+    # A GPU is one for all users and every TMPDIR; whoever gives a CPU run a TMPDIR of its own (a
+    # test, a container) says that the cores are its own as well.
+    folder = Path(tempfile.gettempdir() if device == "cpu" else "/tmp")
+    path = folder / f"harness-{device.replace(':', '-')}.lock"
     try:
         descriptor = _open(path)
     except OSError as error:
         raise DeviceError(
             f"{path}: cannot be opened ({error.strerror}), so nothing keeps two runs apart: remove "
-            "it or set TMPDIR"
+            "it, or make its folder writable"
         ) from None
     try:
         tries = 0

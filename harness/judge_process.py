@@ -6,8 +6,10 @@ One per submission, so a driver or a library that a submission broke is not met 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,8 @@ from harness.selftest_values import SelfTestReport
 from harness.task import TaskModules
 from harness.timing import with_overrides
 
+_PR_SET_PDEATHSIG = 1
+
 if TYPE_CHECKING:
     from harness.window import Device
 
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Read an order, carry it out, write events: progress, then exactly one `result` or `error`."""
     sandbox.harden_self()
+    _end_with_parent()
     events = _take_over_stdout()
 
     def emit(progress: Progress) -> None:
@@ -158,7 +163,8 @@ def _device_to_itself(name: str, mode: Mode, emit: Emit) -> Iterator[None]:
     if mode is Mode.TEST and name == "cpu":
         yield
         return
-    with device_lock.hold(name, waiting=lambda: emit(Progress("waiting for", name))):
+    lock = present.visible(name) or name  # cuda:0 of one user may be cuda:1 of another
+    with device_lock.hold(lock, waiting=lambda: emit(Progress("waiting for", name))):
         yield
 
 
@@ -166,6 +172,18 @@ def cache_root() -> Path:
     """Where compiled code of submissions is kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "kernel-harness" / "compiled"
+
+
+def _end_with_parent() -> None:
+    """End in order when asked to, and at once when the command that started us is gone.
+
+    A judge that nobody waits for would hold the device for the rest of its run.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)  # it went before we could be told
 
 
 def _take_over_stdout() -> TextIO:

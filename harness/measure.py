@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from harness import timing, trial, verdicts
 from harness.bench import Bench
+from harness.errors import DeviceError
 from harness.model import (
     Block,
     Budget,
@@ -92,12 +93,20 @@ class Measurement:
                 left_ns = self._budget.time_ns - (time.monotonic_ns() - begin_ns)
                 share_ns = max(0, left_ns) // (len(live) - position)
                 sampling.failed = self._sample(sampling, process, share_ns)
+                self._refuse_disturbed(sampling.failed)
             process += 1
         seed = self._task.ranked_seed
         return [
             CaseResult(Case(CaseKind.BENCHMARK, s.shape, COMPETITION, seed), self._outcome(s))
             for s in samplings
         ]
+
+    def _refuse_disturbed(self, failed: Failed | None) -> None:
+        """Accuse nobody of tampering while a stranger's work delays ours.  Raises DeviceError."""
+        if failed is not None and failed.verdict is Verdict.TAMPERED:
+            stranger = self._device.disturbance()
+            if stranger is not None:
+                raise DeviceError(f"{self._device.name}: {stranger}; nothing was measured")
 
     def _enough(self, process: int, samplings: Sequence[_Sampling], spent_ns: int) -> bool:
         """Whether no further worker process is wanted."""

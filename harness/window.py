@@ -203,6 +203,9 @@ class Device(Protocol):
         self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
     ) -> Audited | Failed: ...
 
+    def disturbance(self) -> str | None:
+        """Who else uses the device now, besides judge and worker, or None."""
+
     def recover(self) -> None:
         """Called once the workers are gone: see that they left nothing behind on the device."""
 

@@ -160,6 +160,10 @@ class CpuDevice:
         """None: the judge's clock is around every single call."""
         return 1, 0
 
+    def disturbance(self) -> str | None:
+        """None: the processor is always shared, and a worker is stopped, not suspected."""
+        return None
+
     def recover(self) -> None:
         """Memory and processor time went with the processes."""
 

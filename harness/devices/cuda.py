@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import torch
 
-from harness import machine, stats
+from harness import machine, stats, tree
 from harness.devices import calibration as clocks
 from harness.devices import driver, floor, known, nvml
 from harness.devices.bodies import Bodies, compiled, events
@@ -80,9 +80,16 @@ class CudaDevice:
         self._events = events(5)
         self._flag = 0
         self._gate_ns = GATE_NS
+        self._worker: int | None = None  # the top of the present worker's tree of processes
         self._calibration: Calibration | None = None
         self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
         self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
+
+    def disturbance(self) -> str | None:
+        """A process on this GPU that is neither ours nor the worker's, named with a remedy."""
+        if self._worker is None:
+            return None
+        return self._gpu.stranger({self._worker, *tree.descendants(self._worker)})
 
     def recover(self) -> None:
         """Wait until the workers' memory is back, and see that the GPU still reads at its speed."""
@@ -326,6 +333,7 @@ class CudaDevice:
     def calibrate(self, session: Session) -> None:
         """Run bodies of known length in the worker; the submission is not there yet."""
         self._gate_ns = GATE_NS
+        self._worker = session.confined.pid
         self._calibration = None
         self._calibration = known.calibrate(self, session)
 

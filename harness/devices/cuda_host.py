@@ -133,6 +133,9 @@ class HostCudaDevice:
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         return 1, 0
 
+    def disturbance(self) -> str | None:
+        return next(iter(self._others), None)
+
     def recover(self) -> None:
         torch.cuda.synchronize()
 

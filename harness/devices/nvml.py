@@ -118,14 +118,16 @@ class Gpu:
 
     def other_processes(self) -> tuple[str, ...]:
         """One line for each process that computes here; ask before making a context of our own."""
-        with contextlib.suppress(pynvml.NVMLError):
-            found = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-            return tuple(
-                f"process {p.pid} also uses this GPU: end it, or wait for it, before ranking"
-                for p in found
-                if p.pid != os.getpid()
-            )
-        return ()
+        return tuple(map(_stranger, self._computing() - {os.getpid()}))
+
+    def stranger(self, known: set[int]) -> str | None:
+        """One process that computes here and is neither this one nor of `known`."""
+        strange = self._computing() - known - {os.getpid()}
+        return _stranger(min(strange)) if strange else None
+
+    def _computing(self) -> set[int]:
+        found = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        return {int(process.pid) for process in found or ()}
 
     def lasting_processes(self, patience_ns: int) -> tuple[str, ...]:
         """`other_processes` that stay for `patience_ns`; a context takes time to go."""
@@ -154,6 +156,10 @@ class Gpu:
             "is in EXCLUSIVE_PROCESS mode, where judge and worker cannot both use it; "
             "run `nvidia-smi -c DEFAULT` first"
         )
+
+
+def _stranger(pid: int) -> str:
+    return f"process {pid} also uses this GPU: end it, or wait for it, before ranking"
 
 
 def _ask(question: Callable[[], Any]) -> Any:
