@@ -20,8 +20,8 @@ _TRIES_PER_WORD = 100
 def hold(device: str, *, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold `device`, "cpu" or a GPU's UUID, for as long as the context lasts.
 
-    Calls `waiting` now and then until it has it: a judge that waits must not look like one that hangs (pool.SILENCE_NS).  It is an flock: the
-    kernel releases it when its holder ends, however it ends.
+    Calls `waiting` now and then until it has it: a judge that waits must not look like one that
+    hangs (pool.SILENCE_NS).  It is an flock: the kernel releases it when its holder ends, however.
     """
     # A GPU is one for all users and every TMPDIR; whoever gives a CPU run a TMPDIR of its own (a
     # test, a container) says that the cores are its own as well.
