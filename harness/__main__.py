@@ -1,0 +1,5 @@
+"""`python -m harness`: the same as the `harness` program."""
+
+from harness.cli import main
+
+main()
