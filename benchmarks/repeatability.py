@@ -1,9 +1,9 @@
-"""Does the same submission get the same score again?  Prints the spread, and what the intervals cover.
+"""Does the same submission get the same score again, and do the intervals cover?
 
     python -m benchmarks.repeatability submissions/cuda_inline.py --runs 10
 
-Every run is a `harness run` of its own, `--mode benchmark`, one after the other.  The pooled median of a
-shape is that of all processes of all runs; an interval that is stated as 95% should cover it that often.
+Every run is a `harness run` of its own, `--mode benchmark`, one after the other.  The pooled median
+of a shape is that of all runs; an interval that is stated as 95% should cover it that often.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from benchmarks.repeatability import Shot, read, report
@@ -19,6 +21,12 @@ def test_coverage_counts_the_intervals_that_hold_the_pooled_median() -> None:
 
 
 def test_a_run_without_a_score_ends_the_benchmark() -> None:
-    run = {"id": "x", "score_ns": None, "duration_s": 1, "message": "wrong", "cases": []}
+    run: dict[str, Any] = {
+        "id": "x",
+        "score_ns": None,
+        "duration_s": 1,
+        "message": "wrong",
+        "cases": [],
+    }
     with pytest.raises(SystemExit, match="wrong"):
         read(run)
