@@ -57,9 +57,7 @@ def overall(results: Sequence[CaseResult], failure: Failed | None) -> tuple[Verd
     bad = [r for r in results if isinstance(r.outcome, Failed)]
     if not bad:
         # No verdict without positive evidence.
-        return (
-            (Verdict.PASSED, "") if results else (Verdict.PROTOCOL_ERROR, "nothing was checked")
-        )
+        return (Verdict.PASSED, "") if results else (Verdict.PROTOCOL_ERROR, "nothing was checked")
     first = next((r for verdict in GRAVE for r in bad if r.verdict is verdict), bad[0])
     where = f"{first.case.shape} ({first.case.inputs})"
     count = f"{len(bad)} of {len(results)} cases failed; " if len(results) > 1 else ""
