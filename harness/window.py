@@ -213,6 +213,27 @@ class Device(Protocol):
         """The least time in which this device can read so many bytes, or None if unknown."""
 
 
+class SingleCalls:
+    """What devices have in common on which no clock of the judge's runs: single calls, no floor."""
+
+    def calibrate(self, session: Session) -> None:
+        """Nothing to learn: no bracket on the device."""
+
+    def ordered(
+        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
+    ) -> Window | Failed | None:
+        """None: every call has its inputs before it starts."""
+        return None
+
+    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
+        """None: the judge's clock is around every single call."""
+        return 1, 0
+
+    def floor_ns(self, compulsory_bytes: int) -> float | None:
+        """Unknown: caches or copies make a bandwidth bound meaningless there."""
+        return None
+
+
 def observed(session: Session, *, repeats: int, trace: str, body: str = "") -> Observation | Failed:
     """Have the worker run its profiler over the calls that are in the exchange."""
     seen = session.order(

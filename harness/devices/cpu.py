@@ -10,7 +10,6 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ from harness.window import (
     Frame,
     Observation,
     Prepared,
+    SingleCalls,
     Window,
     observed,
     parse_where,
@@ -114,7 +114,7 @@ class CpuExchange:
             buffer.close()
 
 
-class CpuDevice:
+class CpuDevice(SingleCalls):
     """The processor this judge runs on."""
 
     name = "cpu"
@@ -135,15 +135,6 @@ class CpuDevice:
     def notes(self) -> tuple[str, ...]:
         return ()
 
-    def calibrate(self, session: Session) -> None:
-        """Nothing to learn: a round trip on the channel takes some 50 us of a call of many ms."""
-
-    def ordered(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
-    ) -> Window | Failed | None:
-        """None: a CPU call has its inputs before it starts, and has no streams."""
-        return None
-
     def observe(
         self,
         session: Session,
@@ -156,20 +147,12 @@ class CpuDevice:
         exchange.load(inputs[0].tensors)
         return observed(session, repeats=repeats, trace=trace)
 
-    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        """None: the judge's clock is around every single call."""
-        return 1, 0
-
     def disturbance(self) -> str | None:
         """None: the processor is always shared, and a worker is stopped, not suspected."""
         return None
 
     def recover(self) -> None:
         """Memory and processor time went with the processes."""
-
-    def floor_ns(self, compulsory_bytes: int) -> float | None:
-        """Unknown: caches of many megabytes make a bandwidth bound meaningless here."""
-        return None
 
     def audit(
         self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from cuda.bindings import driver as cuda
@@ -27,6 +26,7 @@ from harness.window import (
     Frame,
     Observation,
     Prepared,
+    SingleCalls,
     Window,
     observed,
     parse_where,
@@ -44,7 +44,7 @@ def exportable(index: int) -> bool:
     return all(driver.check(cuda.cuDeviceGetAttribute(a, index)) for a in wanted)
 
 
-class HostCudaDevice:
+class HostCudaDevice(SingleCalls):
     """One GPU; inputs and outputs go through host memory that both processes map."""
 
     clock = Clock.WORKER
@@ -73,9 +73,6 @@ class HostCudaDevice:
 
     def notes(self) -> tuple[str, ...]:
         return (*self._others, *self._gpu.shares())
-
-    def calibrate(self, session: Session) -> None:
-        """Nothing: no clock of the judge's is close enough to the call."""
 
     def exchange(self, frame: Frame, slots: int) -> CpuExchange:
         return CpuExchange(frame)
@@ -113,11 +110,6 @@ class HostCudaDevice:
             flush_ns=reply.arrived_ns - start_ns,
         )
 
-    def ordered(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
-    ) -> Window | Failed | None:
-        return None
-
     def observe(
         self,
         session: Session,
@@ -130,17 +122,11 @@ class HostCudaDevice:
         exchange.load([raw_bytes(tensor).cpu() for tensor in inputs[0].tensors])
         return observed(session, repeats=repeats, trace=trace)
 
-    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        return 1, 0
-
     def disturbance(self) -> str | None:
         return next(iter(self._others), None)
 
     def recover(self) -> None:
         torch.cuda.synchronize()
-
-    def floor_ns(self, compulsory_bytes: int) -> float | None:
-        return None
 
     def audit(
         self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
