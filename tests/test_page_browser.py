@@ -80,8 +80,10 @@ def opened(request: pytest.FixtureRequest, browser: Any, file: Path) -> Iterator
     tab.goto(file.as_uri())
     yield tab
     if shots := os.environ.get("HARNESS_TEST_SHOTS"):
+        tab.evaluate("for (const d of document.querySelectorAll('details')) d.open = false")
         tab.evaluate("scrollTo(0, 0)")
-        tab.screenshot(path=Path(shots) / f"board-{width}-{scheme}.png", full_page=True)
+        shot = Path(shots) / f"board-{width}-{scheme}.png"
+        tab.screenshot(path=shot, full_page=True, timeout=120_000)
     context.close()
     assert said == []
 
@@ -175,7 +177,7 @@ def test_plots_follow_a_change_of_theme(browser: Any, file: Path) -> None:
     tab = context.new_page()
     tab.goto(file.as_uri())
     scroll_through(tab)
-    ink = "getComputedStyle(document.querySelector('.js-plotly-plot .bartext')).fill"
+    ink = "getComputedStyle(document.querySelector('.js-plotly-plot .annotation-text')).fill"
     light = tab.evaluate(ink)
     tab.emulate_media(color_scheme="dark")
     tab.wait_for_timeout(800)

@@ -31,13 +31,14 @@ def page(
     now_ns: int,
     with_source: bool = False,
     everything: bool = False,
+    older: bool = False,
 ) -> str:
     """The boards as a page; the same input gives the same bytes.
 
     `runs` holds the run of each standing by its id (one that is missing is said to be damaged),
     `history` the runs from which the progression is drawn, `now_ns` is Unix time.  `with_source`
-    includes the submissions' text, `everything` the runs without a rank.  Raises UsageError when
-    plotly or jinja2 is not installed.
+    includes the submissions' text, `everything` the runs without a rank; `older` says that there
+    are runs before `history`.  Raises UsageError when plotly or jinja2 is not installed.
     """
     shown = [board for board in boards if board.standings or (everything and board.unranked)]
     past = page_views.by_board(history)
@@ -54,6 +55,7 @@ def page(
         now_ns=now_ns,
         with_source=with_source,
         everything=everything,
+        older=older,
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         scripts=scripts,
         hashes=[_hash(script) for script in scripts],
