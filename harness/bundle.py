@@ -17,6 +17,7 @@ import harness
 from harness import codec, leaderboard, samples, stats
 from harness.errors import UsageError
 from harness.model import CaseResult, Clock, Run, Timing, Verdict
+from harness.timing import FLOOR_SHARE
 
 FORMAT = "kernel-harness bundle"
 SCHEMA = 1
@@ -27,8 +28,6 @@ MAX_BYTES = 1 << 29
 _SAME = 1e-9
 #: A process's offset comes back from medians, hence not to the last digit.
 _ROUNDED = 1e-3
-#: As when it was measured: a shade below the floor is measuring error (Device.floor_slack).
-_FLOOR_SLACK = 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
     stated = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
     if stated < stats.half_width(least) * (1 - _ROUNDED):
         found.append("its interval is narrower than its samples allow")
-    if timing.floor_ns is not None and timing.median_ns < _FLOOR_SLACK * timing.floor_ns:
+    if timing.floor_ns is not None and timing.median_ns < FLOOR_SHARE * timing.floor_ns:
         found.append("it is faster than its device's floor")
     return found
 

@@ -217,7 +217,7 @@ class Measurement:
             classes=sampling.facts,
             tick_ns=self._device.tick_ns,
         )
-        if floor_ns is not None and result.median_ns < floor_ns * self._device.floor_slack:
+        if floor_ns is not None and result.median_ns < floor_ns * timing.FLOOR_SHARE:
             return Failed(
                 Verdict.IMPLAUSIBLE,
                 f"{result.median_ns / 1e3:.2f} us is less than this device needs to read the "

@@ -14,6 +14,9 @@ from harness.model import Block, Budget, Doubt, Stop, Timing
 CPU_BUDGET = Budget(processes=1, min_samples=5, max_samples=30, time_ns=30_000_000_000)
 #: Fresh processes matter more than samples: within one process they share addresses and clocks.
 CUDA_BUDGET = Budget(processes=5, min_samples=30, max_samples=120, time_ns=40_000_000_000)
+#: A time under this share of the measured floor is implausible.  Not 1: bulk copies read 2% faster
+#: than the loads that measure the floor (docs/kernels.md).
+FLOOR_SHARE = 0.95
 #: Fewer samples than this say little about the tails, whatever the interval.
 FEW_SAMPLES = 30
 #: An interval wider than this share of the time cannot carry a rank near others.

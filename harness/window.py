@@ -153,10 +153,6 @@ class Device(Protocol):
     def warm_up(self) -> tuple[int, int]:
         """The least and the most windows before samples count."""
 
-    @property
-    def floor_slack(self) -> float:
-        """Times under this share of the floor are implausible."""
-
     def describe(self) -> DeviceInfo: ...
 
     def environment(self) -> tuple[tuple[str, str], ...]: ...

@@ -121,7 +121,6 @@ class CpuDevice(SingleCalls):
     clock = Clock.HOST
     tick_ns = 1.0
     warm_up = (1, 1)
-    floor_slack = 0.0
 
     def describe(self) -> DeviceInfo:
         return describe()

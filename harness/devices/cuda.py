@@ -53,8 +53,6 @@ class CudaDevice:
     clock = Clock.WORKER
     tick_ns = 32.0  # smallest difference between two event times (H200, driver 580)
     warm_up = (10, 60)
-    # Bulk copies read 2% faster than the loads that measure the floor (docs/kernels.md).
-    floor_slack = 0.95
 
     def __init__(self, index: int) -> None:
         self._index = index

@@ -50,7 +50,6 @@ class HostCudaDevice(SingleCalls):
     clock = Clock.WORKER
     tick_ns = 32.0
     warm_up = (5, 40)
-    floor_slack = 0.0
 
     def __init__(self, index: int) -> None:
         self._index = index
