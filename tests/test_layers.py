@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import graphlib
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import timing
 from harness.cli import COMMANDS
+from harness.model import Block, Stop
 from harness.store import open_store
-from tests.fakes import make_run
+from tests.fakes import SHAPES, make_case, make_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +39,10 @@ LAYERS: tuple[tuple[str, str], ...] = (
     ("channel", "exchange wire faults session window launch emulation"),
     ("devices", "devices.*"),
     ("worker", "worker call"),
-    ("judge", "check lint prepare bench verdicts trial measure profile selftest judge judge_process"),
+    (
+        "judge",
+        "check lint prepare bench verdicts trial measure profile selftest judge judge_process",
+    ),
     ("machine's own", "pool gatekeeper doctor"),
     ("commands", "commands.*"),
     ("command line", "cli"),
@@ -175,8 +181,15 @@ def loaded(*arguments: str) -> set[str]:
 @pytest.fixture
 def stored(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/some.db"
+    # Five processes: an interval that rests on how they differ, and so on Student's quantile.
+    estimates = [timing.Estimate(p, (1e4 + p, 1e4 - p, 1e4)) for p in range(5)]
+    blocks = [Block(e.process, 1, (1, 1, 1), (1, 1, 1)) for e in estimates]
+    cases = tuple(
+        make_case(shape, timing.summarise(estimates, blocks, stop=Stop.PRECISION))
+        for shape in SHAPES
+    )
     with open_store(url, create=True) as store:
-        store.add(make_run(id="abc123"))
+        store.add(dataclasses.replace(make_run(id="abc123"), cases=cases))
     return url
 
 

@@ -218,3 +218,10 @@ def test_importing_the_statistics_loads_neither_numpy_nor_scipy_nor_torch() -> N
     code = "import sys, harness.stats; print({*sys.modules} & {'numpy', 'scipy', 'torch'})"
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert got.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 9, 29, 30, 119, 599])
+def test_students_quantile_is_scipys(freedom: int) -> None:
+    from scipy.special import stdtrit
+
+    assert stats._t_quantile(freedom) == pytest.approx(float(stdtrit(freedom, 0.975)), rel=1e-9)
