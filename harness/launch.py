@@ -121,6 +121,7 @@ class Launcher:
         library = self.scratch / "lib"
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         try:
+            scratch.relieve(self.scratch, self.limits.file_bytes)
             scratch.remove(library)
             library.mkdir(mode=0o755)
             self.file.write_bytes(self.source.encode("utf-8", "surrogateescape"))

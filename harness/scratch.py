@@ -12,6 +12,7 @@ import os
 import stat
 from pathlib import Path
 
+_FOLDERS = ("home", "tmp", "cache")  # what a worker's variables name
 MAX_FILES = 200_000  # a torch extension's build makes about a hundred
 
 
@@ -27,13 +28,29 @@ def prepare(scratch: Path, uid: int | None) -> None:
         if uid is not None:
             os.fchown(folder, uid, uid)
         os.fchmod(folder, 0o700)
-        for name in ("home", "tmp", "cache"):
+        for name in _FOLDERS:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=folder)
                 if uid is not None:
                     os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
     finally:
         os.close(folder)
+
+
+def relieve(scratch: Path, limit_bytes: int) -> None:
+    """Empty the folder where a worker left more than a fresh one may have; else change nothing.
+
+    The fresh one would be over its limits before it did anything, and that would look like a fault
+    of ours (tests/exploits/zoo/k5_fill_the_disk.py).  Raises OSError.
+    """
+    used, files = usage(scratch)
+    if used <= limit_bytes and files <= MAX_FILES:
+        return
+    for path in list(scratch.iterdir()):
+        remove(path)
+    for name in _FOLDERS:
+        (scratch / name).mkdir()
+        (scratch / name).chmod(0o777)  # the folder around it is the worker's alone
 
 
 def remove(path: Path) -> None:

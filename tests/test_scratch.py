@@ -96,3 +96,17 @@ def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
     left = {path.name for path in tmp_path.iterdir() if path.suffix != ".lock"}
     assert left <= {"kept"}
     assert not [p for p in tmp_path.rglob("kept/*") if p.name in ("0" * 32, "1" * 32)]
+
+
+def test_a_folder_is_emptied_only_when_it_holds_too_much(tmp_path: Path) -> None:
+    for name in ("home", "tmp", "cache", "lib"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cache/k.so").write_bytes(b"x" * 100_000)
+    scratch.relieve(tmp_path, 1 << 20)
+    assert (tmp_path / "cache/k.so").exists()
+    (tmp_path / "tmp/filler").write_bytes(b"x" * (2 << 20))
+    (tmp_path / "home").rmdir()
+    (tmp_path / "home").symlink_to("/etc")
+    scratch.relieve(tmp_path, 1 << 20)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cache", "home", "tmp"]
+    assert (tmp_path / "home").is_dir() and not (tmp_path / "home").is_symlink()
