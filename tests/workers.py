@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import isolation, sandbox
+from harness import isolation, landlock, sandbox
 from harness.environment import default_readable, worker_environment
 from harness.model import Isolation, Limits
 from harness.sandbox import Confined, Plan
@@ -23,10 +24,25 @@ DEADLINE_S = 20.0
 
 
 def require(level: Isolation) -> None:
-    """Skip, with the reason, where the machine lacks the level."""
+    """Skip, with the reason, where the machine lacks the level; fail where only we do."""
     report = next(report for report in isolation.levels() if report.level is level)
-    if not report.available:
-        pytest.skip(f"{report.reason}; {report.remedy}")
+    if report.available:
+        return
+    # A level that is denied because a defence is broken must not look like a machine without it.
+    if _machine_has(level):
+        pytest.fail(f"this machine can do it, and yet: {report.reason}")
+    pytest.skip(f"{report.reason}; {report.remedy}")
+
+
+def _machine_has(level: Isolation) -> bool:
+    """Whether the kernel and its tools offer what a level is made of, asked without our code."""
+    if level is Isolation.RESTRICTED:
+        return landlock.version() > 0
+    program = shutil.which("bwrap")
+    if level is Isolation.SEPARATED or program is None:
+        return level is Isolation.SEPARATED
+    command = [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
