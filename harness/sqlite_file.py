@@ -26,6 +26,7 @@ _REMEDIES = {
     "malformed": f"damaged or cut short, and left as it is; restore a copy, or {_ELSEWHERE}",
     "readonly": f"it cannot be written; check the permissions, or {_ELSEWHERE}",
     "unable to open": f"check that the folder exists and can be written, or {_ELSEWHERE}",
+    "disk I/O": f"is the disk full, or failing? make room, or {_ELSEWHERE}",
     "full": "make room and try again; the run was not stored",
     "no such": f"it is damaged, or another program's; {_ELSEWHERE}",
 }

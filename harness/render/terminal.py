@@ -14,7 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from harness import leaderboard
-from harness.model import CaseKind, CaseResult, Failed, Run, ShapeStanding, Standing, Verdict
+from harness.model import (
+    CaseKind,
+    CaseResult,
+    Failed,
+    Mode,
+    Run,
+    ShapeStanding,
+    Standing,
+    Verdict,
+)
 from harness.render import text, words
 from harness.render.console import make_console
 from harness.render.table import Cell, Column, Fitted
@@ -264,6 +273,6 @@ def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None)
             said.append(f" (between {standing.rank_low} and {standing.rank_high} within noise)")
         if standing.speedup is not None:
             said.append(f", {text.factor(standing.speedup, signs)} the baseline's speed")
-    elif (reason := leaderboard.ineligible(run)) is not None:
+    elif run.mode is Mode.RANKED and (reason := leaderboard.ineligible(run)) is not None:
         said.append(f"; not ranked: {reason}")
     return said
