@@ -1,7 +1,7 @@
 """Each wall of the sandbox stands by itself, also where another one would hold too.
 
-Root's worker is another user, which alone stops signals and writes; a user's own worker has only the
-namespaces and the mounts.
+Root's worker is another user, which alone stops signals and writes; a user's own worker has only
+the namespaces and the mounts.
 """
 
 from __future__ import annotations
