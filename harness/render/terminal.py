@@ -273,6 +273,6 @@ def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None)
             said.append(f" (between {standing.rank_low} and {standing.rank_high} within noise)")
         if standing.speedup is not None:
             said.append(f", {text.factor(standing.speedup, signs)} the baseline's speed")
-    elif run.mode is Mode.RANKED and (reason := leaderboard.ineligible(run)) is not None:
+    elif run.mode is not Mode.TEST and (reason := leaderboard.ineligible(run)) is not None:
         said.append(f"; not ranked: {reason}")
     return said
