@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from harness.launch import Launcher
 from harness.model import Failed, Verdict
 from harness.progress import Emit, Progress
-from harness.session import Session
+from harness.session import RUN_TOO_LONG, Session
 from harness.window import Device, Exchange, Frame, Observation, Prepared, Window
 
 #: A submission whose worker dies in one case gets a fresh one for the next, this many times.
@@ -31,6 +32,9 @@ class Bench:
     def begin(self) -> Failed | None:
         """Start a fresh worker, calibrate it, and have it import the submission."""
         self.end()
+        if self._tried and time.monotonic_ns() >= self._launcher.deadline_ns:
+            # Starting one takes seconds on a machine that a fork bomb has just left.
+            return Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
         self._emit(Progress("starting a worker"))
         self._session = self._launcher.spawn()
         late = self._launcher.attend(self._session, again=self._tried)
@@ -56,8 +60,10 @@ class Bench:
             # Waiting for a time limit is dear: a second time is enough to know.
             self._restarts += 2 if self._session.timed_out else 1
         failure = self.begin()
+        if failure is not None:
+            return failure
         assert self._session is not None
-        return failure if failure is not None else self._session
+        return self._session
 
     def spawn_ahead(self, count: int) -> None:
         """Have so many fresh workers loading torch, so that nobody waits for them later."""

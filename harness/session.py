@@ -36,6 +36,9 @@ _LAST_BREATH_NS = 500_000_000
 _REPLIES = {"start": "hello", "call": "done", "observe": "observed"}
 
 
+RUN_TOO_LONG = "the run took longer than its time limit (--timeout)"
+
+
 class _Breach(Exception):
     """The worker's tree is over one of its limits."""
 
@@ -183,7 +186,7 @@ def _during(what: str) -> str:
 
 def _too_slow(what: str, timeout_ns: int, whole_run: bool) -> str:
     if whole_run:
-        return "the run took longer than its time limit (--timeout)"
+        return RUN_TOO_LONG
     seconds = f"{timeout_ns / 1e9:g} s"
     stages = {"import": "importing it", "call": "one call"}
     return f"{stages.get(what, what)} took longer than {seconds}"

@@ -33,6 +33,7 @@ class FakeSession:
 
 class FakeLauncher:
     limits = Limits()
+    deadline_ns = 2**63
 
     def __init__(self, *, settles: bool) -> None:
         self.spawned: list[FakeSession] = []
