@@ -314,7 +314,7 @@ def _t_quantile(freedom: int) -> float:
 
 
 def _t_within(t: float, freedom: int) -> float:
-    """P(|T| < t) for a whole number of degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    """P(|T| < t) for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     square = math.cos(angle) ** 2
     odd = freedom % 2
