@@ -97,7 +97,7 @@ class Bench:
             return exchange
         limits = self._launcher.limits
         timeout_ns = limits.call_ns * len(inputs)
-        if self._fresh:
+        if self._fresh and not self._slow:
             # The first call of a shape may compile (Triton, torch.compile): importing's limit.
             timeout_ns = max(timeout_ns, limits.import_ns)
             self._fresh = False

@@ -54,7 +54,7 @@ UNSUPPORTED_TEXTS = (
     "cudaErrorNoKernelImageForDevice",
 )
 #: Packages that only a machine with a GPU has a use for; elsewhere nobody need install them.
-GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "numba", "tilelang"})
+GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "tilelang"})
 #: How submissions say themselves that they need a GPU.
 _NEEDS_GPU = re.compile(r"\b(needs?|requires?)\b.{0,40}\b(CUDA|GPU|compute capability)\b", re.I)
 COMPILE_TEXTS = (
@@ -126,6 +126,8 @@ def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
         return "defines no custom_kernel(data): name the entry point `def custom_kernel(data):`"
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r}) instead of returning"
+    if isinstance(error, ModuleNotFoundError) and _lacks_gpu(error, text):
+        return f"needs {error.name}, which is not installed here{_place(error, paths)}"
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
     return f"{kind}: {_last_words(text)}{_place(error, paths)}"

@@ -164,7 +164,9 @@ def _device_to_itself(name: str, mode: Mode, emit: Emit) -> Iterator[None]:
         yield
         return
     lock = present.visible(name) or name  # cuda:0 of one user may be cuda:1 of another
-    with device_lock.hold(lock, waiting=lambda: emit(Progress("waiting for", name))):
+    with device_lock.hold(
+        lock, waiting=lambda: emit(Progress("waiting for", f"{name}, where another run is timed"))
+    ):
         yield
 
 

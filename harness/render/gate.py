@@ -24,6 +24,10 @@ _COLOURS = {
 _WIDTH = max(len(state) for state in State)
 
 
+#: Cases of one submission that are told one by one; the others are rarely about something else.
+_FAILURES = 3
+
+
 def defused(line: str) -> str:
     """Text in which GitHub's runner sees no command of its old form, looked for anywhere."""
     return line.replace("##[", "## [")
@@ -50,10 +54,12 @@ def _lines(finding: Finding, signs: Marks) -> Iterator[RenderableType]:
     if finding.message:
         yield _indented(_shown(finding.message, signs), colour)
     if finding.run is not None and finding.state is State.FAILED:
-        for case in finding.run.cases:
-            if isinstance(case.outcome, Failed):
-                said = f"{case.verdict} {case.case.shape} ({case.case.inputs}): {case.message}"
-                yield _indented(_shown(said, signs), "default")
+        failed = [case for case in finding.run.cases if isinstance(case.outcome, Failed)]
+        for case in failed[:_FAILURES]:
+            said = f"{case.verdict} {case.case.shape} ({case.case.inputs}): {case.message}"
+            yield _indented(_shown(said, signs), "default")
+        if len(failed) > _FAILURES:
+            yield _indented(f"and {len(failed) - _FAILURES} more; --json has them all", "dim")
     for shape in finding.speed.shapes if finding.speed is not None else ():
         yield _indented(speed_line(shape), "red" if shape.pace is Pace.SLOWER else "default")
 
