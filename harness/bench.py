@@ -25,6 +25,7 @@ class Bench:
         self._restarts = 0
         self._tried = False  # a worker has got as far as running the submission
         self._fresh = True  # no call has come back since the buffers were mapped
+        self._slow = False  # a time limit was met: no more patience for compilers
         self.root = False
         self.facts: set[str] = set()  # what workers said of themselves
         self.log = ""
@@ -59,6 +60,7 @@ class Bench:
                 )
             # Waiting for a time limit is dear: a second time is enough to know.
             self._restarts += 2 if self._session.timed_out else 1
+            self._slow = self._slow or self._session.timed_out
         failure = self.begin()
         if failure is not None:
             return failure
