@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -24,6 +25,10 @@ SCHEMA = 1
 #: A run with every sample takes 50 to 150 kB; this is some thousands of them.
 MAX_BYTES = 1 << 29
 
+#: The year 2262, where nanoseconds leave 63 bits.
+_LATEST_NS = (1 << 63) - 1
+#: Twelve hexadecimal digits as judge.py makes them; names, at least, that a command line can carry.
+_ID = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,63}")
 #: Arithmetic repeated on another machine differs by rounding only.
 _SAME = 1e-9
 #: A process's offset comes back from medians, hence not to the last digit.
@@ -75,8 +80,12 @@ def loads(data: bytes, where: str) -> Bundle:
                 f"{where}: its digest does not fit its content: it was changed or damaged"
             )
         runs = tuple(codec.decode(Run, run) for run in document["runs"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{where}: the bundle is damaged ({error})") from None
+    if not runs:
+        raise UsageError(f"{where}: the bundle holds no run, so nothing can be said of it")
+    if not all(_ID.fullmatch(run.id) for run in runs):
+        raise UsageError(f"{where}: the bundle is damaged (a run's id is none)")
     if len({run.id for run in runs}) != len(runs):
         raise UsageError(f"{where}: the bundle is damaged (it holds a run twice)")
     return Bundle(runs, str(version), digest, signature)
@@ -93,6 +102,8 @@ def problems(run: Run) -> tuple[str, ...]:
     failed = [case for case in run.cases if case.verdict is not Verdict.PASSED]
     if run.verdict is Verdict.PASSED and (failed or not run.cases):
         found.append(f"its verdict is passed, but {len(failed)} of {len(run.cases)} cases failed")
+    if not 0 < run.created_ns < _LATEST_NS or not 0 <= run.duration_ns < _LATEST_NS:
+        found.append("it was made at no time, or took absurdly long")
     for case in run.cases:
         if case.timing is not None:
             said = _timing_problems(case.timing, run.clock)

@@ -6,11 +6,13 @@ Commands are imported only when they are called, so `--help` and `leaderboard` l
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import keyword
 import os
 import sys
 import traceback
+from typing import Any, TextIO, cast
 
 import click
 
@@ -67,8 +69,38 @@ def main_group(ctx: click.Context, debug: bool) -> None:
     ctx.obj = {"debug": debug}
 
 
+class PatientOutput:
+    """Standard output whose reader may go away (`| head`): a verdict's exit code survives that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            return self._give_up(len(text))
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._give_up(0)
+
+    def _give_up(self, written: int) -> int:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main() -> None:
     """Entry point of the `harness` program."""
+    if sys.stdout is None:  # closed before we were started
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we live
+    sys.stdout = cast(TextIO, PatientOutput(sys.stdout))
     sys.exit(run(sys.argv[1:]))
 
 
@@ -79,6 +111,7 @@ def run(arguments: list[str]) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         code = main_group.main(arguments, prog_name="harness", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
@@ -93,10 +126,14 @@ def run(arguments: list[str]) -> int:
             traceback.print_exc()
         _say(str(error))
         return 2 if isinstance(error, UsageError) else 3
-    except BrokenPipeError:
-        # The reader went away (`| head`): not our failure, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    except OSError as error:
+        # What is left is our own output: a full disk behind `> FILE`.
+        if debug:
+            traceback.print_exc()
+        _say(f"the output cannot be written ({error.strerror or error})")
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 3
 
 
 def _hint(error: click.ClickException) -> str:

@@ -19,6 +19,10 @@ T = TypeVar("T")
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
+#: No count, time or size of ours needs more; databases and C hold no more.
+_TOO_LARGE = 1 << 63
+
+
 def encode(value: Any) -> Any:
     """Turn a dataclass tree into plain data; every object carries its class name under `$`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -56,6 +60,8 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         return _decode_dataclass(kind, data, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
+    if type(data) is int and abs(data) >= _TOO_LARGE:
+        raise ValueError(f"{where}: a number of absurd size")
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if kind is float and data in _NOT_FINITE:

@@ -173,6 +173,11 @@ def _look_first(path: Path, where: str, busy_ns: int) -> None:
         names = {n for (n,) in connection.execute("SELECT name FROM sqlite_master")}
         if names and schema.name not in names:
             raise StoreError(f"{where}: another program's database; name another one with --db")
+        if sqlite_file.is_cut(path, connection):
+            raise StoreError(
+                f"{where}: it is cut short, and left as it is; restore a copy, or name another one "
+                "with --db"
+            )
         if names:
             found = connection.execute(f"SELECT number FROM {schema.name}").fetchone()
             _refuse_newer(found[0] if found else 0, where)
@@ -180,7 +185,12 @@ def _look_first(path: Path, where: str, busy_ns: int) -> None:
         connection.close()
 
 
-def _refuse_newer(found: int, where: str) -> None:
+def _refuse_newer(found: object, where: str) -> None:
+    if type(found) is not int or found < 0:
+        raise StoreError(
+            f"{where}: it is damaged (its schema number is {found!r}), and left as it is; "
+            "restore a copy"
+        )
     if found > _current():
         raise StoreError(
             f"{where}: written by a newer harness (schema {found}, this one knows {_current()}) "

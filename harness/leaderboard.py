@@ -102,7 +102,7 @@ def ineligible(run: Run | Summary, shapes: Sequence[Shape] | None = None) -> str
     for doubt in row.doubts:
         if doubt in UNRANKED_DOUBTS:
             return f"never ranked: {doubt}"
-    if row.failed or not row.tests:
+    if row.failed or row.tests <= 0:
         return f"{row.failed} cases did not pass" if row.failed else "no test case was checked"
     return _without_times(row, shapes)
 

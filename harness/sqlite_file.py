@@ -105,6 +105,16 @@ def connect_read_only(path: Path, busy_ns: int) -> sqlite3.Connection:
     return connection
 
 
+def is_cut(path: Path, connection: sqlite3.Connection) -> bool:
+    """Whether the file is shorter than its own count of pages; not known while a log waits."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return False
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    return bool(path.stat().st_size < pages * size)
+
+
 def _engine(creator: Callable[[], sqlite3.Connection], pool: type[sa.Pool]) -> sa.Engine:
     engine = sa.create_engine("sqlite+pysqlite://", creator=creator, poolclass=pool)
 

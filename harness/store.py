@@ -42,6 +42,9 @@ from harness.sqlite_file import BUSY_NS, explained
 
 __all__ = ["MissingStore", "Store", "open_store"]
 
+#: A run with every sample takes 50 to 150 kB, its log and source up to 1.1 MB more.
+MAX_RUN_BYTES = 64 << 20
+
 
 @contextmanager
 def open_store(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> Iterator[Store]:
@@ -96,8 +99,8 @@ class Store:
                 raise UsageError(f"{key!r} may be {', '.join(ids)}; write more of it")
             data = connection.scalar(sa.select(details.c.data).where(details.c.run == ids[0]))
         try:
-            return codec.decode(Run, json.loads(zlib.decompress(data or b"")))
-        except (ValueError, zlib.error) as error:
+            return codec.decode(Run, json.loads(_unpacked(data or b"")))
+        except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise StoreError(f"{self.where}: run {ids[0]} is damaged ({error})") from error
 
     def runs(
@@ -154,6 +157,15 @@ class Store:
         return bool(list(self._rows(sa.select(runs.c.id).where(runs.c.id == run))))
 
 
+def _unpacked(data: bytes) -> bytes:
+    """Decompress at most MAX_RUN_BYTES.  Raises zlib.error, ValueError for more."""
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(data, MAX_RUN_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError("it is larger than any run")
+    return text
+
+
 def _narrow(query: sa.Select[Any], task: str | None, device: str | None) -> sa.Select[Any]:
     if task is not None:
         query = query.where(runs.c.task == task)
@@ -202,5 +214,5 @@ def _summary(row: sa.Row[Any]) -> Summary | None:
         values["shapes"] = tuple(map(_unpack, json.loads(values["shapes"])))
         values["created_ns"] = int(values["created_ns"])
         return Summary(**values)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None

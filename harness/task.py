@@ -202,7 +202,12 @@ def _ranked(value: Value, rows: _Rows) -> tuple[Shape, ...]:
     for row in value.items():
         fields = row.mapping((*rows.axes, "light_speed_us"), rows.axes)
         bound = fields.get("light_speed_us")
-        bound_ns = round(bound.number(positive=True) * 1000) if bound is not None else None
+        bound_ns = None
+        if bound is not None:
+            bound_us = bound.number(positive=True)
+            if bound_us > MAX_SIZE:
+                raise bound.error(f"{bound_us:g} us is no time of a kernel", "Write microseconds")
+            bound_ns = round(bound_us * 1000)
         shape = Shape(rows.sizes(fields), bound_ns)
         if shape in shapes:
             raise row.error(f"the ranked shape {shape} is listed twice", "Keep one")

@@ -109,7 +109,7 @@ class VerdictCache:
         try:
             document = json.loads(path.read_bytes())
             run = codec.decode(Run, document["run"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
         fits = (
             document.get("key") == key

@@ -321,3 +321,25 @@ def test_a_device_that_is_not_there_is_a_usage_error(folder: Path, device: str) 
     )  # fmt: skip
     said = Said(done.returncode, done.stdout.decode(), done.stderr.decode())
     refused(said, 2, f"--device {device}")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["leaderboard", "--json"]])
+def test_a_reader_that_goes_away_changes_no_exit_code(arguments: list[str]) -> None:
+    script = f"{sys.executable} -m harness {' '.join(arguments)} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    command = [sys.executable, "-m", "harness", "--help"]
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("harness: the output cannot be written (No space left")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_output_is_no_crash() -> None:
+    script = f"{sys.executable} -m harness --help >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

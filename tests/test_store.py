@@ -442,3 +442,31 @@ def test_a_run_of_every_field_default_survives(store: Store) -> None:
     run = dataclasses.replace(make_run(times_us=()), cases=(), score_ns=None)
     store.add(run)
     assert store.get(run.id) == run
+
+
+def test_a_database_that_is_cut_short_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "cut.db"
+    url = f"sqlite:///{path}"
+    with open_store(url, create=True) as store:
+        for number in range(40):
+            store.add(make_run(id=f"{number:012x}"))
+    path.write_bytes(path.read_bytes()[:-1000])
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="cut short"), open_store(url, create=True):
+        pass
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [None, "abc", -3])
+def test_a_schema_number_that_is_none_is_damage(tmp_path: Path, number: object) -> None:
+    path = tmp_path / "odd.db"
+    url = f"sqlite:///{path}"
+    with open_store(url, create=True) as store:
+        store.add(make_run())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE fresh (number)")
+        connection.execute("DROP TABLE harness_schema")
+        connection.execute("ALTER TABLE fresh RENAME TO harness_schema")
+        connection.execute("INSERT INTO harness_schema VALUES (?)", (number,))
+    with pytest.raises(StoreError, match="damaged"), open_store(url, create=True):
+        pass
