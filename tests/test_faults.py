@@ -278,6 +278,31 @@ def test_b68_progress_in_a_log_is_plain_lines(environment: dict[str, str]) -> No
     assert "timing 7168x16384x1" in stream.getvalue()
 
 
+class Screen(io.StringIO):
+    """A stream that takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_b17_progress_on_a_terminal_shows_names_as_they_are_and_leaves_nothing_behind() -> None:
+    stream = Screen()
+    with live_progress(stream, {"TERM": "xterm", "COLUMNS": "120"}, "[red]x[/]", quiet=False) as r:
+        r(Progress("checking", "128x256x1 normal", 1, 3))
+        r(Progress("timing", "1x2", 4, 30, process=2, processes=5, latest_ns=12_300, left_ns=10**9))
+    drawn = stream.getvalue()
+    assert "[red]x[/]" in drawn
+    assert "4/30, process 2/5, 12.30 us, 1 s left" in drawn.replace("\u00b5", "u")
+    assert drawn.endswith("\x1b[2K")  # the line is erased
+
+
+def test_no_progress_is_shown_when_nobody_wants_it() -> None:
+    stream = Screen()
+    with live_progress(stream, {}, "x", quiet=True) as report:
+        report(Progress("checking"))
+    assert stream.getvalue() == ""
+
+
 def test_b54_statistics_of_one_and_of_equal_samples_are_defined() -> None:
     assert stats.sample_std([1.0]) is None
     assert stats.sample_std([1.0, 3.0]) == pytest.approx(2**0.5)
