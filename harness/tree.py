@@ -216,12 +216,15 @@ def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:
     targets = members if keep else members | {pid}
     while True:
         _send(targets, signal.SIGKILL)
-        for member in targets - {pid}:
+        for member in members - {pid}:
             # Not ours while its own parent lives; ours to reap once that is gone.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(member, os.WNOHANG)
-        targets |= set(descendants(pid))
+        below = set(descendants(pid))
+        members, targets = members | below, targets | below
         left = tuple(sorted(member for member in targets if alive(member)))
         if not left or time.monotonic_ns() > deadline_ns:
             return left
+        # Whoever has ended is signalled no more: the number may be another's by now.
+        targets = set(left)
         time.sleep(_PAUSE_S)
