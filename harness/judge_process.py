@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -127,8 +128,11 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
         stack.callback(launcher.close)
         launcher.spawn_ahead(1)
         emit(Progress("loading torch"))
+        gc.disable()  # see environment._LOADER
         from harness.devices import select  # loads torch: seconds
 
+        gc.freeze()
+        gc.enable()
         modules = tasks.load_modules(root)
         stack.enter_context(_device_to_itself(name, job.mode, emit))
         device, budget = select.device(name)

@@ -31,6 +31,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.stress
 @pytest.mark.timeout(120 + 240 * EACH)
 def test_every_run_of_programs_that_run_at_once_is_stored_under_an_id_of_its_own(
     folder: Path,

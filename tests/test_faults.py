@@ -64,7 +64,6 @@ def timed(folder: Path) -> dict[str, Judged]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("faults")
 class TestTimed:
     @pytest.mark.parametrize("name", ["caches_by_content_sample", "patches_clocks"])
     def test_b01_b10_neither_kept_answers_nor_patched_clocks_make_it_faster(

@@ -444,7 +444,7 @@ def test_a_bundle_is_a_baseline_and_holds_what_may_not_be_missing(
     [
         (b"", "runs.json: is empty or no file, so nothing could be compared with it"),
         (b"{}", "runs.json: is no bundle"),
-        (bundle.dumps(bundle.make([], with_source=True)), "holds no source of a submission"),
+        (bundle.dumps(bundle.make([], with_source=True)), "the bundle holds no run"),
         (
             bundle.dumps(bundle.make([make_run()], with_source=True)),
             "holds no source of a submission to double",

@@ -17,8 +17,7 @@ import pytest
 from harness.model import Mode
 from tests.judging import SUBMISSIONS, TIGHT, Judged, judge, small_task
 
-#: One process of pytest-xdist (--dist loadgroup) has all of them: they share two judging processes.
-pytestmark = [pytest.mark.xdist_group("judge"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pytest
 from harness import bundle, leaderboard
 from harness.store import open_store
 
+pytestmark = pytest.mark.stress
 ROOT = Path(__file__).parent.parent
 DOUBLE = ROOT / "tests" / "problems" / "double"
 

@@ -84,7 +84,7 @@ def test_every_e4m3_code_scales() -> None:
 def test_the_oracle_equals_fractions_in_every_family(inputs: str) -> None:
     data = generate_input(128, 192, 2, 3, inputs=inputs)
     truth = exact(data)
-    for row in range(0, 128, 3):
+    for row in range(0, 128, 9):
         for batch in range(2):
             right = slow(data, row, batch)
             value = truth.exact[row, 0, batch].item()
