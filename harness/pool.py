@@ -45,8 +45,16 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
     # Orphans of a judge that was killed come to us instead of to init, so that we can end them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     callers_own = _children()
+    process = _start_judge()
+    try:
+        return _Conversation(process).run(order, job, report, kind)
+    finally:
+        _end(process, callers_own)
+
+
+def _start_judge() -> subprocess.Popen[bytes]:
     package = Path(harness.__file__).resolve().parent
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-I", "-B", "-c", _BOOT.format(path=str(package.parent))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -55,10 +63,6 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
         # Several judges may share the cores; spinning threads would starve each other.
         env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
-    try:
-        return _Conversation(process).run(order, job, report, kind)
-    finally:
-        _end(process, callers_own)
 
 
 class _Conversation:
