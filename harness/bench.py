@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from harness.errors import DeviceError
 from harness.launch import Launcher
 from harness.model import Failed, Verdict
 from harness.progress import Emit, Progress
@@ -38,16 +39,27 @@ class Bench:
             return Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
         self._emit(Progress("starting a worker"))
         self._session = self._launcher.spawn()
-        late = self._launcher.attend(self._session, again=self._tried)
+        failure = self._prepare(self._session)
+        if failure is not None:
+            self._session.close()  # it has no kernel to call
+        return failure
+
+    def _prepare(self, session: Session) -> Failed | None:
+        again, self._tried = self._tried, True
+        late = self._launcher.attend(session, again=again)
         if late is not None:
             return late
-        self._tried = True
-        self.root = self.root or self._session.confined.root
+        self.root = self.root or session.confined.root
         if self._timed:
             # Before the import: from then on the worker's process is not ours to calibrate.
-            self._device.calibrate(self._session)
+            try:
+                self._device.calibrate(session)
+            except DeviceError:
+                if again and time.monotonic_ns() >= self._launcher.deadline_ns:
+                    return Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
+                raise
         self._emit(Progress("importing the submission"))
-        return self._launcher.bring_in(self._session)
+        return self._launcher.bring_in(session)
 
     def alive(self) -> Session | Failed:
         """A worker that has imported the submission: the one there is, or a fresh one."""

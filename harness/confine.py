@@ -89,6 +89,11 @@ def become_subreaper() -> bool:
     return prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def end_with_parent(number: int) -> None:
+    """Get signal `number` when the thread that started this process ends, and so on upwards."""
+    prctl(_PR_SET_PDEATHSIG, number)
+
+
 def main() -> NoReturn:
     """Read the Spec in the last argument, confine this process, become the worker."""
     spec = Spec.from_json(sys.argv[-1])
@@ -128,7 +133,7 @@ def _supervise() -> None:
     os.closerange(0, _LAST_FD)
     set_dumpable(False)
     signal.signal(signal.SIGTERM, _sweep_and_exit)
-    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     if os.getppid() != judge:
         _sweep_and_exit(signal.SIGTERM, None)
     while True:
@@ -158,7 +163,7 @@ def _confine(spec: Spec) -> None:
         os.setresuid(spec.uid, spec.uid, spec.uid)
     _drop_capabilities()
     if spec.supervise:  # after the change of user, which would clear it
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
     # One byte, not none: with none the kernel still feeds a core handler such as apport (core(5)),
     # which reads the memory of a large process before it can be reaped.
     _limit(resource.RLIMIT_CORE, 1)

@@ -122,6 +122,8 @@ def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.E
             f"{url!r} is not a database URL; write for instance sqlite:///results/harness.db"
         ) from None
     if backend == "sqlite":
+        if parsed.query or parsed.host:
+            raise UsageError(f"{url!r}: write sqlite:///FILE, without a host and ?options")
         return _open_sqlite(parsed.database, create, busy_ns)
     if backend == "postgresql":
         return _open_postgres(parsed, create)
@@ -180,7 +182,14 @@ def _look_first(path: Path, where: str, busy_ns: int) -> None:
             )
         if names:
             found = connection.execute(f"SELECT number FROM {schema.name}").fetchone()
-            _refuse_newer(found[0] if found else 0, where)
+            number = found[0] if found else 0
+            _refuse_newer(number, where)
+            missing = {table for table in metadata.tables if table not in names}
+            if number == _current() and missing:
+                raise StoreError(
+                    f"{where}: it is damaged (it lacks the table {min(missing)}), and left as it "
+                    "is; restore a copy, or name another one with --db"
+                )
     finally:
         connection.close()
 

@@ -61,6 +61,15 @@ def wrong_control(root: Path, right: Submission) -> Submission:
     )
 
 
+def digest(root: Path) -> str:
+    """sha256 over the controls: a verdict that others proved is no verdict that these prove."""
+    total = hashlib.sha256(SPOIL.encode())
+    for path in sorted((root / FOLDER).glob("*.py")):
+        total.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
 def smallest_shape(task: Task) -> Shape:
     """The test shape of the fewest elements: a control proves the comparison, not the device."""
 

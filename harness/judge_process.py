@@ -6,7 +6,6 @@ One per submission, so a driver or a library that a submission broke is not met 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from harness import codec, device_lock, guard, isolation, machine, sandbox
+from harness import codec, confine, device_lock, guard, isolation, machine, sandbox
 from harness import task as tasks
 from harness.compile_cache import cache_key, scratch_folder
 from harness.devices import present
@@ -30,8 +29,6 @@ from harness.progress import Emit, Progress, Stages
 from harness.selftest_values import SelfTestReport
 from harness.task import TaskModules
 from harness.timing import with_overrides
-
-_PR_SET_PDEATHSIG = 1
 
 if TYPE_CHECKING:
     from harness.window import Device
@@ -114,7 +111,8 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
     name = present.resolve(job.device)
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
-    with scratch_folder(key, cache_root()) as scratch, contextlib.ExitStack() as stack:
+    compiled = machine.cache_folder() / "compiled"
+    with scratch_folder(key, compiled) as scratch, contextlib.ExitStack() as stack:
         launcher = Launcher(
             scratch=scratch,
             task_root=root,
@@ -178,12 +176,6 @@ def _device_to_itself(name: str, mode: Mode, emit: Emit) -> Iterator[None]:
         yield
 
 
-def cache_root() -> Path:
-    """Where compiled code of submissions is kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kernel-harness" / "compiled"
-
-
 def _end_with_parent() -> None:
     """End in order when asked to, and at once when the command that started us is gone.
 
@@ -191,7 +183,7 @@ def _end_with_parent() -> None:
     """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    confine.end_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)  # it went before we could be told
 

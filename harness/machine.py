@@ -1,9 +1,11 @@
-"""What this machine is: versions of everything that can move a time."""
+"""What this machine is: versions of everything that can move a time, and where it keeps things."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+from pathlib import Path
 
 import harness
 
@@ -23,3 +25,9 @@ def versions() -> tuple[tuple[str, str], ...]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return tuple(found)
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs: below XDG_CACHE_HOME, or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kernel-harness"

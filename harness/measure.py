@@ -35,7 +35,6 @@ from harness.window import Device, Prepared, Window
 MAX_TRIPPED_SHARE = 0.2
 MIN_TRIPPED = 3
 
-
 #: Loading torch takes a core for some seconds; timing needs the others.
 _SPARE_CORES = max(1, min(4, (os.cpu_count() or 1) // 4))
 
@@ -84,7 +83,7 @@ class Measurement:
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
             if process > 0:
                 self._bench.end()
-                self._bench.alive()
+                self._bench.alive()  # a failure shows in the first window, which tries again
             left = self._budget.processes - process - 1
             self._bench.spawn_ahead(min(left, _SPARE_CORES))
             live = [s for s in samplings if s.failed is None]

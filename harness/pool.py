@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import harness
-from harness import codec
+from harness import codec, confine
 from harness.errors import HarnessError, UsageError
 from harness.model import Job, Run
 from harness.progress import Progress
@@ -25,7 +24,6 @@ _BOOT = "import sys; sys.path.append({path!r}); from harness.judge_process impor
 #: A judge that says nothing for so long hangs: every wait of its own is shorter.
 SILENCE_NS = 300_000_000_000
 STDERR_BYTES = 1 << 16
-_PR_SET_CHILD_SUBREAPER = 36
 
 T = TypeVar("T")
 Report: TypeAlias = Callable[[Progress], None]
@@ -43,7 +41,7 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
     in either case no verdict exists.  On any way out the judge and its worker are gone.
     """
     # Orphans of a judge that was killed come to us instead of to init, so that we can end them.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    confine.become_subreaper()
     callers_own = _children()
     process = _start_judge()
     try:

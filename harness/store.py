@@ -194,8 +194,15 @@ def _pack(s: ShapeStanding) -> list[Any]:
 
 
 def _unpack(packed: list[Any]) -> ShapeStanding:
-    axes, light, median, low, high, floor = packed
+    axes, *times = packed
+    light, median, low, high, floor = map(_number, times)
     return ShapeStanding(Shape(tuple((n, v) for n, v in axes), light), median, low, high, floor)
+
+
+def _number(value: Any) -> Any:
+    if value is None or type(value) in (int, float):
+        return value
+    raise TypeError(f"{value!r} is no number")
 
 
 def _summary(row: sa.Row[Any]) -> Summary | None:

@@ -106,6 +106,8 @@ class VerdictCache:
     def get(self, key: str, submission: Submission, task: Task) -> Run | None:
         """The kept run of this submission, under its present name; None where there is none."""
         path = self._path(key)
+        if not path.is_file():  # nor a pipe, which would be waited for
+            return None
         try:
             document = json.loads(path.read_bytes())
             run = codec.decode(Run, document["run"])

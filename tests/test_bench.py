@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from harness.bench import MAX_RESTARTS, Bench
+from harness.errors import DeviceError
 from harness.model import Failed, Limits, Verdict
+from harness.session import RUN_TOO_LONG
 
 SETTLED = object()
 
@@ -37,6 +39,7 @@ class FakeLauncher:
 
     def __init__(self, *, settles: bool) -> None:
         self.spawned: list[FakeSession] = []
+        self.imports: list[Failed | None] = []
         self._settles = settles
 
     def spawn(self) -> FakeSession:
@@ -45,17 +48,21 @@ class FakeLauncher:
 
     def attend(self, session: FakeSession, *, again: bool = False) -> None: ...
 
-    def bring_in(self, session: FakeSession) -> None: ...
+    def bring_in(self, session: FakeSession) -> Failed | None:
+        return self.imports.pop(0) if self.imports else None
 
 
-def make_bench(verdict: Verdict, *, settles: bool) -> tuple[Bench, FakeLauncher]:
+def make_bench(
+    verdict: Verdict, *, settles: bool, timed: bool = False
+) -> tuple[Bench, FakeLauncher]:
     launcher: Any = FakeLauncher(settles=settles)
     exchange = SimpleNamespace(descriptors=list, sizes=list, close=lambda: None)
     device: Any = SimpleNamespace(
         exchange=lambda frame, slots: exchange,
         window=lambda *args, **options: Failed(verdict, "it failed"),
+        calibrate=lambda session: None,
     )
-    return Bench(launcher, device, lambda progress: None, timed=False), launcher
+    return Bench(launcher, device, lambda progress: None, timed=timed), launcher
 
 
 INPUTS: Any = [SimpleNamespace(frame=SimpleNamespace(to_order=lambda slots: {}))]
@@ -83,3 +90,39 @@ def test_a_spoilt_worker_is_replaced_and_the_first_failure_is_what_is_told(
     assert not launcher.spawned[0].usable
     bench.end()
     assert bench.log == "the call's own traceback"
+
+
+def test_a_worker_that_could_not_import_the_submission_is_never_called() -> None:
+    failure = Failed(Verdict.IMPORT_ERROR, "no such file, this time")
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    bench.begin()
+    bench.end()
+    launcher.imports = [failure, None]
+    assert bench.begin() == failure
+    assert not launcher.spawned[1].usable
+    assert bench.window(INPUTS, timed=False) == Failed(Verdict.WRONG_ANSWER, "it failed")
+    assert len(launcher.spawned) == 3
+
+
+def test_a_fresh_worker_that_meets_the_runs_end_while_it_is_calibrated_is_late_not_broken() -> None:
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True, timed=True)
+
+    def broken(session: Any) -> None:
+        launcher.deadline_ns = 0
+        raise DeviceError("the worker did not answer")
+
+    bench.begin()
+    bench._device.calibrate = broken  # type: ignore[method-assign]
+    assert bench.begin() == Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
+
+
+def test_a_first_worker_that_cannot_be_calibrated_is_the_machines_failure() -> None:
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True, timed=True)
+
+    def broken(session: Any) -> None:
+        launcher.deadline_ns = 0
+        raise DeviceError("the worker did not answer")
+
+    bench._device.calibrate = broken  # type: ignore[method-assign]
+    with pytest.raises(DeviceError):
+        bench.begin()

@@ -277,6 +277,14 @@ def test_b68_progress_in_a_log_is_plain_lines(environment: dict[str, str]) -> No
     assert "timing 7168x16384x1" in stream.getvalue()
 
 
+def test_one_of_many_runs_is_one_line_of_a_log() -> None:
+    stream = io.StringIO()
+    with live_progress(stream, {}, "A fast (1/12)", quiet=False, brief=True) as report:
+        report(Progress("checking", "128x256x1", 1, 3))
+        report(Progress("timing", "7168x16384x1", 1, 30, latest_ns=5))
+    assert stream.getvalue() == "A fast (1/12)\n"
+
+
 class Screen(io.StringIO):
     """A stream that takes itself for a terminal."""
 

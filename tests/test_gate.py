@@ -285,7 +285,14 @@ def test_no_cache_judges_again_what_was_judged(root: Path, judge: FakeJudge) -> 
 
 
 @pytest.mark.parametrize(
-    "path", ["submissions/good.py", "task/__init__.py", "reference/__init__.py", "shapes.yaml"]
+    "path",
+    [
+        "submissions/good.py",
+        "task/__init__.py",
+        "reference/__init__.py",
+        "shapes.yaml",
+        "controls/right.py",
+    ],
 )
 def test_a_change_of_anything_that_decides_a_verdict_judges_again(
     path: str, root: Path, judge: FakeJudge

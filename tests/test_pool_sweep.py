@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import time
 
-from harness import pool
+from harness import confine, pool
 
 
 def test_orphans_are_ended_and_the_callers_own_children_are_spared() -> None:
-    ctypes.CDLL(None).prctl(pool._PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    confine.become_subreaper()
     own = subprocess.Popen(["sleep", "60"])
     try:
         before = pool._children()

@@ -203,6 +203,8 @@ def test_bad_numbers_put_straight_into_the_database_never_rank_and_never_crash(
         "shapes = 'null'",
         "shapes = '[1, 2]'",
         "shapes = 'no json'",
+        'shapes = \'[[[["m", 1]], null, 1.0, 1.0, 1.0, "fast"]]\'',
+        "shapes = '[[[[\"m\", 1]], true, 1.0, 1.0, 1.0, null]]'",
         "doubts = '[\"emulated\"]'",
         "doubts = '[\"no such doubt\"]'",
         "submission = x'ff00'",
@@ -287,7 +289,13 @@ def test_reading_needs_a_database_and_an_empty_file_is_none(tmp_path: Path) -> N
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty.db"]
 
 
-@pytest.mark.parametrize("url", ["results/harness.db", "", "mysql://host/db", "nonsense://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("results/harness.db", "", "mysql://host/db", "nonsense://"),
+        *("sqlite:////tmp/never.db?mode=ro", "sqlite://host/never.db"),
+    ],
+)
 def test_what_is_no_url_of_ours_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError), open_store(url, create=True):
         pass
@@ -470,3 +478,18 @@ def test_a_schema_number_that_is_none_is_damage(tmp_path: Path, number: object) 
         connection.execute("INSERT INTO harness_schema VALUES (?)", (number,))
     with pytest.raises(StoreError, match="damaged"), open_store(url, create=True):
         pass
+
+
+def test_a_database_without_one_of_its_tables_is_refused_before_a_run_is_made(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/torn.db"
+    with open_store(url, create=True) as store:
+        store.add(make_run())
+    spoil(tmp_path / "torn.db", "DROP TABLE harness_details")
+    for create in (True, False):
+        with (
+            pytest.raises(StoreError, match="lacks the table harness_details"),
+            open_store(url, create=create),
+        ):
+            pass

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.check import examine
-from harness.model import Passed, Tolerance
-from reference import exact, strict_slack, to_blocked
+from reference import to_blocked
 from task import FAMILIES, generate_input
+from tests.strict import assert_strict
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("cuda_inline", "triton_graph", "scaled_mm", "cute_hybrid", "torch_compile")
@@ -54,20 +53,6 @@ def nvcc(compile_cuda: Any) -> str:
     if found is None:
         pytest.skip("no nvcc")
     return str(found)
-
-
-def assert_strict(got: torch.Tensor, data: tuple[torch.Tensor, ...], family: str) -> None:
-    truth = exact(data)
-    outcome = examine(
-        got,
-        truth.expected,
-        terms=truth.terms,
-        exact=truth.exact,
-        tolerance=Tolerance(1e-3, 1e-3),
-        slack=strict_slack(family),
-    )
-    assert isinstance(outcome, Passed), outcome
-    assert outcome.check.strict_mismatches == 0, outcome
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -124,7 +109,7 @@ def test_the_formula_of_torch_compile_is_right(
     monkeypatch.setattr(torch, "compile", uncompiled)
     module = load("torch_compile", ROOT / "submissions/torch_compile.py")
     data = generate_input(128, 448, 2, 2, inputs=family)
-    assert_strict(module.custom_kernel(data), data, family)
+    assert_strict(data, module.custom_kernel(data), family)
 
 
 INTERPRET = f"""
@@ -137,7 +122,7 @@ cases = [(family, (128, 192, 1)) for family in tests.FAMILIES]
 cases += [("normal", (128, 64, 3)), ("all_codes", (256, 1088, 2))]
 for family, shape in cases:
     data = tests.generate_input(*shape, 3, inputs=family)
-    tests.assert_strict(module.custom_kernel(data), data, family)
+    tests.assert_strict(data, module.custom_kernel(data), family)
 """
 
 

@@ -113,6 +113,13 @@ def test_a_damaged_entry_is_a_miss(
     assert cache.get("k", job.submission, task) is not None
 
 
+def test_a_pipe_in_the_place_of_an_entry_is_not_waited_for(
+    tmp_path: Path, task: Task, job: Job
+) -> None:
+    os.mkfifo(tmp_path / "k.json")
+    assert VerdictCache(tmp_path).get("k", job.submission, task) is None
+
+
 def test_an_entry_under_another_name_is_a_miss(
     tmp_path: Path, task: Task, job: Job, run: Run
 ) -> None:

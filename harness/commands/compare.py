@@ -24,20 +24,11 @@ from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission
     metavar="N",
     help="Quartets A B B A; more of them see smaller differences.",
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
-    help="Use this shape instead of the ranked ones (repeatable).",
-)  # fmt: skip
+@options.device_option
+@options.shapes_option("Use", "the ranked ones (repeatable)")
 @click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
-@click.option(
-    "--isolation",
-    type=click.Choice([policy.value for policy in IsolationPolicy]),
-    default=IsolationPolicy.AUTO.value,
-    show_default=True,
-    help="As for `harness run`.",
-)
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.isolation_option
+@options.quiet_option
 @options.json_option
 @options.db_option
 @options.problem_option
@@ -61,7 +52,7 @@ def command(a: str, b: str, **chosen: Any) -> int:
     def make(side: str, number: int) -> Run:
         job = _job(root, sides[side], shapes, chosen)
         label = f"{side} {sides[side].name} ({number + 1}/{total})"
-        return judge(job, label, quiet=chosen["quiet"])
+        return judge(job, label, quiet=chosen["quiet"], brief=True)
 
     quartets, failed = measure(make, chosen["repeats"])
     if failed is not None:

@@ -57,7 +57,7 @@ def _run(root: Path, board: Board, old: Run, mode: Mode) -> Run:
         processes=confirmations.PROCESSES if kind == "cuda" else 1,
         observe=mode is Mode.RANKED,
     )
-    run = judge(job, f"{old.submission.name} ({mode})", quiet=False)
+    run = judge(job, f"{old.submission.name} ({mode})", quiet=False, brief=True)
     if run.device.name != board.device:
         raise UsageError(
             f"--confirm: the board is of {text.plain(board.device)}, this machine has "

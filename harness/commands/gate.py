@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from harness import machine
 from harness.commands import options
 from harness.errors import HarnessError, UsageError
 from harness.gate import Gap, GateReport
@@ -25,15 +26,9 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 
 @click.command("gate")
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@options.device_option
 @click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
-@click.option(
-    "--isolation",
-    type=click.Choice([policy.value for policy in IsolationPolicy]),
-    default=IsolationPolicy.AUTO.value,
-    show_default=True,
-    help="require refuses to run below `sandbox`; off is two plain processes.",
-)
+@options.isolation_option
 @click.option(
     "--allow-unverified", "allowed", multiple=True,
     type=click.Choice([gap.value for gap in Gap]),
@@ -63,7 +58,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
     "--github/--no-github", default=None,
     help="Annotations and job summary (default: where GITHUB_ACTIONS is set).",
 )  # fmt: skip
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.quiet_option
 @options.json_option
 @options.problem_option
 def command(files: Sequence[str], **chosen: Any) -> int:
@@ -153,6 +148,7 @@ def _judge(
     from harness.verdict_cache import VerdictCache, machine_facts
 
     right = gate_controls.right_control(root)
+    kept = chosen["cache"] or machine.cache_folder() / "verdicts"
     submissions = [read_submission(path, None) for path in paths]
     baseline = find_baseline(chosen["baseline"], task) if chosen["baseline"] else None
     timeout = chosen["timeout"]
@@ -174,17 +170,12 @@ def _judge(
         task,
         conditions,
         judge,
-        cache=None if chosen["no_cache"] else VerdictCache(chosen["cache"] or _cache_folder()),
-        facts=machine_facts(os.environ),
+        cache=None if chosen["no_cache"] else VerdictCache(kept),
+        facts=(*machine_facts(os.environ), ("controls", gate_controls.digest(root))),
         baseline=baseline,
         warn=_warn,
     )
     return gatekeeper.run(right, submissions, unchanged)
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kernel-harness" / "verdicts"
 
 
 def _on_github() -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.errors import TaskError
+from harness.model import IsolationPolicy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +63,40 @@ def problem_option(function: F) -> F:
         metavar="DIR",
         help="The task: a folder with shapes.yaml (default: upward from the current folder).",
     )(function)
+
+
+def device_option(function: F) -> F:
+    """`--device NAME`."""
+    return click.option(
+        "--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."
+    )(function)
+
+
+def shapes_option(verb: str, instead_of: str) -> Callable[[F], F]:
+    """`--shape` as `shapes`: text for `task.parse_shape`, as often as wanted."""
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="m=..,k=..,l=..",
+        help=f"{verb} this shape instead of {instead_of}.",
+    )
+
+
+def isolation_option(function: F) -> F:
+    """`--isolation POLICY`."""
+    return click.option(
+        "--isolation",
+        type=click.Choice([policy.value for policy in IsolationPolicy]),
+        default=IsolationPolicy.AUTO.value,
+        show_default=True,
+        help="require refuses to run below `sandbox`; off is two plain processes.",
+    )(function)
+
+
+def quiet_option(function: F) -> F:
+    """`--quiet`."""
+    return click.option("--quiet", is_flag=True, help="No progress on stderr.")(function)
 
 
 def task_root(problem: Path | None) -> Path | None:

@@ -20,12 +20,9 @@ from harness.task import find_root, load, parse_shape
 
 @click.command("profile")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
-    help="Profile this shape instead of the ranked ones (repeatable).",
-)  # fmt: skip
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.device_option
+@options.shapes_option("Profile", "the ranked ones (repeatable)")
+@options.quiet_option
 @options.json_option
 @options.problem_option
 def command(

@@ -26,14 +26,8 @@ from harness.render import text
     help="The submission, where the bundle was made without it.",
 )
 @click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N (default: as in the bundle).")
-@click.option(
-    "--isolation",
-    type=click.Choice([policy.value for policy in IsolationPolicy]),
-    default=IsolationPolicy.AUTO.value,
-    show_default=True,
-    help="As for `harness run`.",
-)
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.isolation_option
+@options.quiet_option
 @verify.signers_option
 @options.json_option
 @options.problem_option

@@ -34,7 +34,7 @@ from harness.task import find_root, load, parse_shape
 
 @click.command("run")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@options.device_option
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in Mode]),
@@ -42,24 +42,15 @@ from harness.task import find_root, load, parse_shape
     show_default=True,
     help="test checks, benchmark times, ranked does both and counts.",
 )
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="m=..,k=..,l=..",
-    help="Use this shape instead of the mode's own (repeatable; never ranked).",
-)  # fmt: skip
+@options.shapes_option("Use", "the mode's own (repeatable; never ranked)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Replaces the public seeds.")
 @click.option("--processes", type=click.IntRange(1, 100), help="Fresh worker processes to time in.")
 @click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
 @click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
-@click.option(
-    "--isolation",
-    type=click.Choice([policy.value for policy in IsolationPolicy]),
-    default=IsolationPolicy.AUTO.value,
-    show_default=True,
-    help="require refuses to run below `sandbox`; off is two plain processes.",
-)
+@options.isolation_option
 @click.option("--author", metavar="NAME", help="Author, instead of the file's `#!HARNESS author`.")
 @click.option("--no-store", is_flag=True, help="Do not keep the runs.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.quiet_option
 @options.json_option
 @options.db_option
 @options.problem_option
@@ -120,9 +111,10 @@ def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def judge(job: Job, label: str, *, quiet: bool) -> Run:
+def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
     """Make the Run of one job, with progress on stderr; a signal ends it and all it started."""
-    with _interruptible(), live_progress(sys.stderr, os.environ, label, quiet=quiet) as report:
+    progress = live_progress(sys.stderr, os.environ, label, quiet=quiet, brief=brief)
+    with _interruptible(), progress as report:
         return pool.run_job(job, report)
 
 

@@ -29,8 +29,8 @@ _FOLDER = Path(__file__).resolve().parent.parent / "controls"
 
 
 @click.command("selftest")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@options.device_option
+@options.quiet_option
 @options.json_option
 @options.problem_option
 def command(device: str, quiet: bool, as_json: bool, problem: Path | None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from harness import stats
+from harness import machine, stats
 from harness.devices.bodies import Bodies, events
 
 #: Large enough that ramp and tail of the read do not show: 4 GiB take about 1 ms on an H200.
@@ -63,8 +63,7 @@ class Floor:
 
 
 def _path() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kernel-harness" / "bandwidth.json"
+    return machine.cache_folder() / "bandwidth.json"
 
 
 def _load() -> dict[str, float]:

@@ -17,16 +17,19 @@ Report = Callable[[progress.Progress], None]
 
 @contextlib.contextmanager
 def live_progress(
-    stream: TextIO, env: Mapping[str, str], label: str, *, quiet: bool
+    stream: TextIO, env: Mapping[str, str], label: str, *, quiet: bool, brief: bool = False
 ) -> Iterator[Report]:
-    """Yield what a judge's progress is given to; nothing is left on a terminal afterwards."""
+    """Yield what a judge's progress is given to; nothing is left on a terminal afterwards.
+
+    `brief`: one of many runs, to which a log gives one line instead of one for each stage.
+    """
     if quiet:
         yield lambda step: None
         return
     console = make_console(stream, env)
     name = plain(label, console.encoding)
     if not console.is_terminal:
-        yield _stage_lines(stream, name)
+        yield _one_line(stream, name) if brief else _stage_lines(stream, name)
         return
     signs = marks(console.encoding)
     bar = Progress(
@@ -79,3 +82,8 @@ def _stage_lines(stream: TextIO, name: str) -> Report:
             print(text, file=stream, flush=True)
 
     return report
+
+
+def _one_line(stream: TextIO, name: str) -> Report:
+    print(name, file=stream, flush=True)
+    return lambda step: None

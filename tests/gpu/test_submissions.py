@@ -12,10 +12,8 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
-from harness.check import examine
-from harness.model import Passed, Tolerance
-from reference import exact, strict_slack
 from task import FAMILIES, generate_input
+from tests.strict import assert_strict
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
@@ -50,21 +48,6 @@ def kernel(name: str) -> Kernel:
     except ModuleNotFoundError as missing:
         pytest.skip(f"{name} needs {missing.name}")
     return module.custom_kernel  # type: ignore[no-any-return]
-
-
-def assert_strict(data: tuple[torch.Tensor, ...], got: torch.Tensor, family: str) -> None:
-    """Within the contest's tolerance and within the strict tier, everywhere."""
-    truth = exact(data)
-    outcome = examine(
-        got,
-        truth.expected,
-        terms=truth.terms,
-        exact=truth.exact,
-        tolerance=Tolerance(1e-3, 1e-3),
-        slack=strict_slack(family),
-    )
-    assert isinstance(outcome, Passed), outcome
-    assert outcome.check.strict_mismatches == 0, outcome
 
 
 def overwrite(data: tuple[torch.Tensor, ...], source: tuple[torch.Tensor, ...]) -> None:
