@@ -221,7 +221,7 @@ def test_confirm_replaces_what_luck_selected_by_fresh_runs(
 ) -> None:
     judged: list[Job] = []
 
-    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+    def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
         judged.append(job)
         slow = 30.0 if job.submission.name == "lucky" else 21.0
         with open_store(board, create=False) as store:
@@ -247,7 +247,7 @@ def test_confirm_replaces_what_luck_selected_by_fresh_runs(
 def test_confirm_that_fails_leaves_the_standing_and_exits_1(
     board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+    def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
         return sampled_run(
             job.submission.name, id="new", device=CPU, verdict=Verdict.WRONG_ANSWER, message="no"
         )
@@ -262,7 +262,7 @@ def test_confirm_that_fails_leaves_the_standing_and_exits_1(
 def test_confirm_on_another_machine_stores_nothing(
     board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(confirming, "judge", lambda job, label, quiet: sampled_run(id="new"))
+    monkeypatch.setattr(confirming, "judge", lambda job, label, **how: sampled_run(id="new"))
     assert run_cli(["leaderboard", "--db", board, "--confirm", "1"]) == 2
     assert "this machine has NVIDIA H200" in capsys.readouterr().err
     with open_store(board, create=False) as store:
@@ -277,7 +277,7 @@ def test_compare_takes_files_and_runs_and_says_who_failed(
     jobs: list[Job] = []
     rng = random.Random(1)
 
-    def judge(job: Job, label: str, *, quiet: bool) -> Run:
+    def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
         jobs.append(job)
         scale = (0.9 if job.submission.name == "mine" else 1.0) * math.exp(rng.gauss(0, 1e-3))
         return make_run(job.submission.name, times_us=[t * scale for t in TIMES], device=CPU)
@@ -290,7 +290,7 @@ def test_compare_takes_files_and_runs_and_says_who_failed(
     assert all(job.mode is Mode.BENCHMARK and job.processes == 1 for job in jobs)
     assert [job.submission.name for job in jobs[:4]] == ["mine", "lucky", "lucky", "mine"]
     bad = make_run("mine", verdict=Verdict.CRASHED, message="signal 11")
-    monkeypatch.setattr(compare_command, "judge", lambda job, label, quiet: bad)
+    monkeypatch.setattr(compare_command, "judge", lambda job, label, **how: bad)
     assert run_cli(argv) == 1
     assert "mine did not pass: crashed: signal 11" in capsys.readouterr().err
     assert run_cli(["compare", str(file), "nobody.py", "--db", board]) == 2
