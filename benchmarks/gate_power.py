@@ -44,11 +44,10 @@ again:
   mov.u32 $0, 0; }
 """)
 '''
+#: On a scalar: of a (1, 1) tensor each thread holds two copies (triton 3.6), and spins for both.
 _TAIL = """
     if (tl.program_id(0) == tl.num_programs(0) - 1) & (batch == tl.num_programs(1) - 1):
-        spun = tl.inline_asm_elementwise(
-            SPIN, "=r,r", [tl.zeros((1, 1), tl.int32) + delay], tl.int32, False, 1
-        )
+        spun = tl.inline_asm_elementwise(SPIN, "=r,r", [delay], tl.int32, False, 1)
         total += spun.to(tl.float32)
 """
 

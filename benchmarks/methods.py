@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -96,10 +97,12 @@ class Rivals:
     def __init__(self, name: str, sizes: Sequence[int], folder: Path, device: str) -> None:
         path = folder / f"{name}.py"
         path.write_text(source_of(name), encoding="utf-8")
-        index = device.partition(":")[2] or "0"
+        index = int(device.partition(":")[2] or 0)
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES")  # where a caller gives us one GPU of many
+        gpu = chosen.split(",")[index] if chosen else str(index)
         shape = [str(size) for size in sizes]
         self._process = subprocess.Popen(
-            ["env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={index}"]
+            ["env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={gpu}"]
             + [sys.executable, "-B", "-m", "benchmarks.rivals", str(path), *shape],
             cwd=ROOT,
             stdin=subprocess.PIPE,

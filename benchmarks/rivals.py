@@ -75,7 +75,7 @@ def split(activities: Sequence[tuple[str, int, int]]) -> list[tuple[bool, Call]]
             calls[-1] = (True, calls[-1][1])
         elif calls:
             calls[-1][1].append((start, duration))
-    if not all(call for _, call in calls):
+    if not calls or not all(call for _, call in calls):
         raise ValueError("CUPTI recorded no kernel for some call")
     return calls
 

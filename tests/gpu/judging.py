@@ -15,12 +15,13 @@ DOUBLE = Path(__file__).resolve().parents[1] / "problems" / "double"
 
 
 def copy_double(target: Path, *, call_s: float = 30) -> Path:
-    """A task y = 2 x of our own, whose calls may take `call_s`."""
+    """A task y = 2 x of our own, whose calls may take `call_s`, the first of a shape included."""
     shutil.copytree(DOUBLE, target, ignore=shutil.ignore_patterns("__pycache__", "controls"))
     path = target / "shapes.yaml"
     *lines, limits = path.read_text(encoding="utf-8").splitlines()
     assert limits.startswith("limits:")
-    lines.append(f"limits: {{import_s: 60, call_s: {call_s:g}, run_s: 300, memory_gib: 16}}")
+    s = f"{call_s:g}"
+    lines.append(f"limits: {{import_s: {s}, call_s: {s}, run_s: 300, memory_gib: 16}}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return target
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pynvml
 import pytest
 
+from harness.devices import present
 from harness.model import Run, Verdict
-from tests.gpu.judging import copy_double, judge, median_ns, verdicts
+from tests.gpu.judging import DEVICE, copy_double, judge, median_ns, verdicts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -130,7 +131,8 @@ def memory_comes_back() -> Iterator[None]:
 
 
 def _used_bytes() -> int:
-    return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
+    handle = pynvml.nvmlDeviceGetHandleByUUID(present.visible(DEVICE))
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
 @pytest.mark.parametrize("name", FAULTS)
