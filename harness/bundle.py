@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -27,6 +28,8 @@ MAX_BYTES = 1 << 29
 
 #: The year 2262, where nanoseconds leave 63 bits.
 _LATEST_NS = (1 << 63) - 1
+#: What clocks of two machines may differ.
+_DAY_NS = 86_400_000_000_000
 #: Twelve hexadecimal digits as judge.py makes them; names, at least, that a command line can carry.
 _ID = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,63}")
 #: Arithmetic repeated on another machine differs by rounding only.
@@ -104,6 +107,8 @@ def problems(run: Run) -> tuple[str, ...]:
         found.append(f"its verdict is passed, but {len(failed)} of {len(run.cases)} cases failed")
     if not 0 < run.created_ns < _LATEST_NS or not 0 <= run.duration_ns < _LATEST_NS:
         found.append("it was made at no time, or took absurdly long")
+    elif run.created_ns > time.time_ns() + _DAY_NS:
+        found.append("it is dated in the future")
     for case in run.cases:
         if case.timing is not None:
             said = _timing_problems(case.timing, run.clock)
@@ -172,7 +177,11 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _sha256(source: str) -> str:
-    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()
+    """The name of a source; "" for a text that no file can hold."""
+    try:
+        return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()
+    except UnicodeEncodeError:
+        return ""
 
 
 def _same(a: float, b: float) -> bool:

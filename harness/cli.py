@@ -70,21 +70,21 @@ def main_group(ctx: click.Context, debug: bool) -> None:
 
 
 class PatientOutput:
-    """Standard output whose reader may go away (`| head`): a verdict's exit code survives that."""
+    """An output whose reader may go away (`| head`): a verdict's exit code survives that."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, forgiven: type[OSError] = BrokenPipeError) -> None:
+        self._stream, self._forgiven = stream, forgiven
 
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
+        except self._forgiven:
             return self._give_up(len(text))
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except self._forgiven:
             self._give_up(0)
 
     def _give_up(self, written: int) -> int:
@@ -100,7 +100,11 @@ def main() -> None:
     """Entry point of the `harness` program."""
     if sys.stdout is None:  # closed before we were started
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we live
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we live
     sys.stdout = cast(TextIO, PatientOutput(sys.stdout))
+    # What is said there is help: that nobody can read it is no reason to lose a run.
+    sys.stderr = cast(TextIO, PatientOutput(sys.stderr, OSError))
     sys.exit(run(sys.argv[1:]))
 
 
@@ -109,6 +113,10 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("HARNESS_DEBUG"))
     # --debug is welcome anywhere on the line.
     arguments = [argument for argument in arguments if argument != "--debug"]
+    for argument in arguments:
+        if not _is_text(argument):
+            _say(f"{argument!r}: is no UTF-8; rename the file, or write the name as text")
+            return 2
     try:
         code = main_group.main(arguments, prog_name="harness", standalone_mode=False)
         sys.stdout.flush()
@@ -119,7 +127,7 @@ def run(arguments: list[str]) -> int:
         _say(error.format_message() + _hint(error))
         return 2
     except click.Abort:
-        _say("interrupted; nothing was stored")
+        _say("interrupted; of several runs, those that had ended are stored")
         return 130
     except HarnessError as error:
         if debug:
@@ -142,7 +150,17 @@ def _hint(error: click.ClickException) -> str:
     return ""
 
 
+def _is_text(argument: str) -> bool:
+    """Whether its bytes are UTF-8, whatever the locale took them for."""
+    try:
+        os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
 def _say(message: str) -> None:
-    text = f"harness: {message}"
-    encoding = sys.stderr.encoding or "ascii"
-    print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    from harness.render.text import lines
+
+    # Names of files and databases are other people's.
+    print("\n".join(lines(f"harness: {message}", sys.stderr.encoding or "ascii")), file=sys.stderr)

@@ -107,6 +107,17 @@ def ineligible(run: Run | Summary, shapes: Sequence[Shape] | None = None) -> str
     return _without_times(row, shapes)
 
 
+def unfit(row: Summary, known: Task | None) -> str | None:
+    """`ineligible`, also by the shapes and the test cases of `known` where the run is of it."""
+    if known is None or (row.task, row.task_digest) != (known.name, known.digest):
+        return ineligible(row)
+    reason = ineligible(row, known.ranked)
+    cases = len(known.tests) + len(known.hard)
+    if reason is None and row.tests != cases:
+        return f"{row.tests} of the task's {cases} test cases were checked"
+    return reason
+
+
 def _without_times(row: Summary, shapes: Sequence[Shape] | None) -> str | None:
     timed = [s.shape for s in row.shapes]
     if shapes is not None:
@@ -165,13 +176,12 @@ def floor_share(shapes: Sequence[ShapeStanding]) -> float | None:
 def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
     rows = sorted(rows, key=lambda r: (r.created_ns, r.id), reverse=True)
     known = task if task is not None and task.name == rows[0].task else None
-    shapes = known.ranked if known else None
     digest = known.digest if known else _newest_digest(rows)
     standing: dict[_Entrant, Summary] = {}
     unranked: list[Unranked] = []
     for row in rows:
         entrant = (row.author, row.submission)
-        reason = ineligible(row) if row.task_digest != digest else ineligible(row, shapes)
+        reason = unfit(row, known)
         if reason is None and row.task_digest != digest:
             reason = "another version of the task"
         elif reason is None and entrant in standing:

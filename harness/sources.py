@@ -34,15 +34,27 @@ def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
         raise UsageError(f"{path}: not Python source (it holds NUL bytes)")
     if path.suffix != ".py":
         raise UsageError(f"{path}: a submission is one Python file, NAME.py")
+    if len(path.stem) > MAX_NAME:
+        raise UsageError(f"{path}: its name is longer than {MAX_NAME} characters; rename it")
     text = _decode(path, raw)
     return Submission(
-        name=path.stem[:MAX_NAME],
+        name=path.stem,
         path=str(path),
         sha256=hashlib.sha256(raw).hexdigest(),
         author=(author or _author(text) or "anonymous")[:MAX_NAME],
         # Bytes survive the round trip through JSON, whatever their encoding.
         source=raw.decode("utf-8", "surrogateescape"),
     )
+
+
+def require_source(submission: Submission) -> Submission:
+    """The submission itself.  Raises UsageError when its run was imported without the source."""
+    if not submission.source:
+        raise UsageError(
+            f"{submission.name}: its source was left out of the bundle it came in, so it cannot be "
+            "judged again; run its file here"
+        )
+    return submission
 
 
 def _read(path: Path) -> bytes:

@@ -36,6 +36,7 @@ from harness.model import (
     Shape,
     ShapeStanding,
     Summary,
+    Task,
     Verdict,
 )
 from harness.sqlite_file import BUSY_NS, explained
@@ -119,11 +120,12 @@ class Store:
         return tuple(s for s in self._summaries(query) if s is not None)
 
     def latest_eligible(
-        self, *, task: str | None = None, device: str | None = None
+        self, known: Task | None, *, task: str | None = None, device: str | None = None
     ) -> tuple[Summary, ...]:
         """The newest run that can stand, of every submission, device and version of a task.
 
-        All that `leaderboard.boards` needs, without reading the other runs.
+        All that `leaderboard.boards` needs, without reading the other runs.  `known`: the present
+        task; a run of it must have all of its test cases and ranked shapes.
         """
         order = (runs.c.created_ns.desc(), runs.c.id.desc())
         place = sa.func.row_number().over(partition_by=entrant, order_by=order).label("place")
@@ -132,19 +134,19 @@ class Store:
         kept: list[Summary] = []
         for row in self._rows(query):
             summary = _summary(row)
-            if summary is None or leaderboard.ineligible(summary) is not None:
-                summary = self._next_eligible(row)
+            if summary is None or leaderboard.unfit(summary, known) is not None:
+                summary = self._next_eligible(row, known)
             if summary is not None:
                 kept.append(summary)
         return tuple(kept)
 
-    def _next_eligible(self, broken: sa.Row[Any]) -> Summary | None:
+    def _next_eligible(self, broken: sa.Row[Any], known: Task | None) -> Summary | None:
         """The newest sound row of the same entrant as one that only SQL found eligible."""
         same = [column == broken._mapping[column] for column in entrant]
         query = sa.select(runs).where(eligible, *same)
         query = query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())
         sound = (s for s in self._summaries(query) if s is not None)
-        return next((s for s in sound if leaderboard.ineligible(s) is None), None)
+        return next((s for s in sound if leaderboard.unfit(s, known) is None), None)
 
     def _summaries(self, query: sa.Select[Any]) -> Iterator[Summary | None]:
         return map(_summary, self._rows(query))
@@ -168,8 +170,8 @@ def _unpacked(data: bytes) -> bytes:
 
 def _narrow(query: sa.Select[Any], task: str | None, device: str | None) -> sa.Select[Any]:
     if task is not None:
-        query = query.where(runs.c.task == task)
-    return query if device is None else query.where(runs.c.device == device)
+        query = query.where(runs.c.task == _text(task))
+    return query if device is None else query.where(runs.c.device == _text(device))
 
 
 def _row(run: Run) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from harness.errors import UsageError
 from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Timing, Verdict
 from harness.prepare import Seeds
 from harness.store import open_store
-from tests.fakes import SHAPES, make_failure
+from harness.task import load
+from tests.fakes import CPU, SHAPES, make_failure
 from tests.sampled import SECRET, sampled_run
 
 DOUBLE = Path(__file__).parent / "problems" / "double"
@@ -230,7 +232,7 @@ def test_import_stores_sound_runs_once_with_their_origin_and_they_rank(
     with open_store(there, create=False) as store:
         run = store.get("aa1")
         assert "imported from a bundle, sha256:" in run.notes[-1]
-        assert {row.id for row in store.latest_eligible()} == {"aa1", "bb2"}
+        assert {row.id for row in store.latest_eligible(None)} == {"aa1", "bb2"}
         (original,) = (r for r in some_runs() if r.id == "aa1")
         assert dataclasses.replace(run, notes=original.notes) == original
 
@@ -266,7 +268,7 @@ def test_what_never_ranks_does_not_rank_by_being_imported(
     file.write_bytes(bundle.dumps(bundle.make([sampled_run(doubts=[doubt])], with_source=True)))
     assert run_cli(["import", str(file), "--db", there]) == 0
     with open_store(there, create=False) as store:
-        assert store.latest_eligible() == () and len(store.runs()) == 1
+        assert store.latest_eligible(None) == () and len(store.runs()) == 1
 
 
 @pytest.fixture
@@ -360,3 +362,46 @@ def test_a_run_of_another_version_of_the_task_is_not_replayed(
     exported(url, tmp_path / "b.json")
     assert run_cli(["replay", str(tmp_path / "b.json"), "--problem", str(DOUBLE)]) == 2
     assert "another version of the task" in capsys.readouterr().err
+
+
+def test_a_run_from_the_future_or_with_a_source_that_no_file_holds_is_not_sound() -> None:
+    run = some_runs()[0]
+    late = dataclasses.replace(run, created_ns=9 * 10**18)
+    assert bundle.problems(late) == ("it is dated in the future",)
+    odd = dataclasses.replace(run, submission=dataclasses.replace(run.submission, source="\ud800"))
+    assert bundle.problems(odd) == ("its source is not the one that its sha256 names",)
+
+
+def test_export_writes_through_links_and_into_pipes(url: str, tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to("target")
+    exported(url, link)
+    assert link.is_symlink() and bundle.loads(target.read_bytes(), "target").runs
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    assert run_cli(["export", str(pipe), "--db", url]) == 0
+    assert bundle.loads(reader.communicate(timeout=60)[0], "pipe").runs
+    assert pipe.is_fifo()
+
+
+def test_show_and_export_rank_by_the_present_task_as_the_board_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "task"
+    shutil.copytree(DOUBLE, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(root)
+    task = load(root)
+    run = sampled_run("a", id="abc", device=CPU, floor=None, times_us=(20.0, 40.0),
+                      shapes=task.ranked, task=task.name, digest=task.digest)  # fmt: skip
+    db = f"sqlite:///{tmp_path}/runs.db"
+    with open_store(db, create=True) as store:
+        store.add(run)
+    assert run_cli(["show", "abc", "--db", db]) in (None, 0)
+    assert "rank 1 of 1" in capsys.readouterr().out
+    with (root / "shapes.yaml").open("a") as file:
+        file.write("# another version\n")
+    run_cli(["show", "abc", "--db", db])
+    assert "rank 1" not in capsys.readouterr().out
+    assert run_cli(["export", str(tmp_path / "x.json"), "--db", db]) == 2
+    assert "no run holds a standing" in capsys.readouterr().err

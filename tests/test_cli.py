@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from harness import cli
+from harness.errors import UsageError
 from harness.model import Mode
+from harness.sources import read_submission
 from harness.store import open_store
 from tests.fakes import make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
@@ -343,3 +345,55 @@ def test_a_closed_output_is_no_crash() -> None:
     script = f"{sys.executable} -m harness --help >&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["2>/dev/full", "2>&-"])
+def test_help_that_nobody_can_read_changes_no_exit_code(closed: str, tmp_path: Path) -> None:
+    for arguments, code in (("--help", 0), (f"run {tmp_path}/missing.py", 2)):
+        script = f"{sys.executable} -m harness {arguments} {closed}"
+        done = subprocess.run(["bash", "-c", script], stdout=subprocess.DEVNULL, check=False)
+        assert done.returncode == code
+
+
+@pytest.mark.parametrize("closed", ["2>/dev/full", "2>&-"])
+def test_a_run_is_stored_though_its_progress_cannot_be_shown(folder: Path, closed: str) -> None:
+    root = small_task(folder / "task", "double")
+    db = f"sqlite:///{folder}/some.db"
+    command = f"{sys.executable} -m harness run {HONEST} --problem {root} --db {db} --mode test"
+    done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, check=False)
+    assert done.returncode == 0
+    with open_store(db, create=False) as store:
+        assert len(store.runs()) == 1
+
+
+def test_bytes_that_are_no_text_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    done = program("leaderboard", "--device", "n\udcff")
+    assert done.returncode == 2
+    assert done.stderr == (
+        b"harness: 'n\\udcff': is no UTF-8; rename the file, or write the name as text\n"
+    )
+
+
+def test_what_is_said_of_other_peoples_names_cannot_command_a_terminal(
+    folder: Path,
+) -> None:
+    done = program("run", str(folder / "x\x1b]0;pwn\x07\u202e.py"))
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr and b"\x07" not in done.stderr
+    assert "\u202e".encode() not in done.stderr
+
+
+def test_nohup_goes_on_being_ignored() -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from harness.commands.run import _interruptible\n"
+        "with _interruptible(): signal.raise_signal(signal.SIGHUP)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_name_too_long_to_keep_apart_is_refused(folder: Path) -> None:
+    path = folder / f"{'k' * 101}.py"
+    path.write_text("def custom_kernel(data): ...\n")
+    with pytest.raises(UsageError, match="longer than 100 characters"):
+        read_submission(path, None)

@@ -296,3 +296,29 @@ def test_compare_takes_files_and_runs_and_says_who_failed(
     assert run_cli(["compare", str(file), "nobody.py", "--db", board]) == 2
     assert run_cli(["compare", str(file), "zzz", "--db", board]) == 2
     assert run_cli(["compare", str(file), str(file), "--repeats", "1"]) == 2
+
+
+def test_confirm_and_compare_refuse_a_run_without_its_source(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(confirming, "judge", lambda *_, **__: pytest.fail("it was judged"))
+    monkeypatch.setattr(compare_command, "judge", lambda *_, **__: pytest.fail("it was judged"))
+    with open_store(board, create=True) as store:
+        run = store.get("lucky")
+        bare = dataclasses.replace(run.submission, source="", name="bare")
+        store.add(dataclasses.replace(run, id="bare", submission=bare))
+        count = len(store.runs())
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "4"]) == 2
+    assert run_cli(["compare", "bare", "lucky", "--db", board]) == 2
+    assert capsys.readouterr().err.count("its source was left out of the bundle") == 2
+    with open_store(board, create=False) as store:
+        assert len(store.runs()) == count
+
+
+def test_what_a_submission_says_cannot_command_a_terminal(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = sampled_run(verdict=Verdict.RUNTIME_ERROR, message="\x1b]0;pwn\x07 \u202eevil")
+    monkeypatch.setattr(compare_command, "judge", lambda *_, **__: bad)
+    assert run_cli(["compare", "lucky", "second", "--db", board]) == 1
+    assert "did not pass: runtime_error: \\x1b]0;pwn\\x07 \\u202eevil" in capsys.readouterr().err

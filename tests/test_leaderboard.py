@@ -196,6 +196,15 @@ def test_a_task_that_gained_a_shape_ranks_no_run_without_it() -> None:
     assert not made.standings and made.unranked[0].reason == "no time for 256x256x1"
 
 
+def test_a_run_without_all_of_the_tasks_test_cases_is_not_ranked() -> None:
+    task = make_task()
+    more = dataclasses.replace(task, tests=(*task.tests, *task.tests))
+    assert board(make_run(), task=task).standings
+    made = board(make_run(), task=more)
+    assert not made.standings
+    assert made.unranked[0].reason == "1 of the task's 2 test cases were checked"
+
+
 def test_cpu_and_gpu_and_tasks_never_share_a_board() -> None:
     runs = [
         make_run("a"),

@@ -68,7 +68,7 @@ def test_two_machines_that_write_at_once_both_keep_every_run(url: str) -> None:
         assert machine.returncode == 0
     with open_store(url, create=False) as store:
         assert len({row.id for row in store.runs()}) == 120
-        (board,) = leaderboard.boards(store.latest_eligible())
+        (board,) = leaderboard.boards(store.latest_eligible(None))
     assert len(board.standings) == 14
     assert {s.run.split("-")[1] for s in board.standings} == {str(i) for i in range(53, 60)}
 
@@ -115,7 +115,7 @@ def test_a_score_that_is_no_time_is_refused_by_the_table_or_never_ranks(
     except sa.exc.DataError:
         return  # 1e-320 is no double to PostgreSQL
     with open_store(url, create=False) as store:
-        assert [row.id for row in store.latest_eligible()] == ["sound"]
+        assert [row.id for row in store.latest_eligible(None)] == ["sound"]
         (board,) = leaderboard.boards(store.runs())
     assert [s.run for s in board.standings] == ["sound"]
 

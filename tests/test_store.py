@@ -20,9 +20,9 @@ import sqlalchemy as sa
 
 from harness import database, leaderboard
 from harness.errors import StoreError, UsageError
-from harness.model import Doubt, Mode, Verdict
+from harness.model import CaseKind, Doubt, Mode, Verdict
 from harness.store import MissingStore, Store, open_store
-from tests.fakes import SHAPES, make_failure, make_run
+from tests.fakes import SHAPES, make_failure, make_run, make_task
 
 ROOT = Path(__file__).parent.parent
 
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def names(store: Store) -> list[str]:
-    return sorted(row.submission for row in store.latest_eligible())
+    return sorted(row.submission for row in store.latest_eligible(None))
 
 
 # The contract
@@ -132,15 +132,15 @@ def test_the_latest_eligible_run_stands_not_the_best_and_not_a_later_failure(sto
             "k", id="partly", created=7, failures=[make_failure(SHAPES[0], Verdict.NONFINITE, "")]
         )
     )
-    assert [row.id for row in store.latest_eligible()] == ["latest"]
+    assert [row.id for row in store.latest_eligible(None)] == ["latest"]
 
 
 def test_each_author_device_and_version_of_a_task_has_a_latest_run(store: Store) -> None:
     store.add(make_run("k", id="1", author="ada"))
     store.add(make_run("k", id="2", author="bob"))
     store.add(make_run("k", id="3", digest="e" * 64))
-    assert {row.id for row in store.latest_eligible()} == {"1", "2", "3"}
-    assert store.latest_eligible(task="nothing") == ()
+    assert {row.id for row in store.latest_eligible(None)} == {"1", "2", "3"}
+    assert store.latest_eligible(None, task="nothing") == ()
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-320])
@@ -190,7 +190,7 @@ def test_bad_numbers_put_straight_into_the_database_never_rank_and_never_crash(
         store.add(make_run(id="newer", created=5, times_us=(10, 10, 10)))
     spoil(path, f"UPDATE harness_runs SET {column} = {value} WHERE id = 'newer'")
     with open_store(f"sqlite:///{path}", create=False) as store:
-        assert [row.id for row in store.latest_eligible()] == ["first"]
+        assert [row.id for row in store.latest_eligible(None)] == ["first"]
         board = leaderboard.boards(store.runs())[0]
     assert [s.run for s in board.standings] == ["first"]
 
@@ -220,7 +220,7 @@ def test_a_row_changed_by_hand_gives_way_to_the_sound_one_before_it(
         store.add(make_run(id="newer", created=5))
     spoil(path, f"UPDATE harness_runs SET {change} WHERE id = 'newer'")
     with open_store(f"sqlite:///{path}", create=False) as store:
-        ids = [row.id for row in store.latest_eligible()]
+        ids = [row.id for row in store.latest_eligible(None)]
         assert "newer" not in ids
         leaderboard.boards(store.runs())
 
@@ -493,3 +493,35 @@ def test_a_database_without_one_of_its_tables_is_refused_before_a_run_is_made(
             open_store(url, create=create),
         ):
             pass
+
+
+@pytest.mark.parametrize("lacks", ["a shape", "a test case"])
+def test_an_incomplete_run_takes_no_standing_away_however_it_got_there(
+    path: Path, lacks: str
+) -> None:
+    task = make_task()
+    newer = make_run(id="newer", created=5)
+    kinds = [case.case.kind for case in newer.cases]
+    gone = kinds.index(CaseKind.BENCHMARK if lacks == "a shape" else CaseKind.TEST)
+    cases = [case for place, case in enumerate(newer.cases) if place != gone]
+    if lacks == "a test case":
+        task = dataclasses.replace(task, tests=(*task.tests, *task.tests))
+        complete = dataclasses.replace(newer, cases=(*newer.cases, newer.cases[gone]))
+        cases = list(newer.cases)
+    else:
+        complete = newer
+    medians = [c.timing.median_ns for c in cases if c.timing is not None]
+    score = math.exp(sum(map(math.log, medians)) / len(medians))
+    older = dataclasses.replace(complete, id="older", created_ns=newer.created_ns - 10**9)
+    with open_store(f"sqlite:///{path}", create=True) as store:
+        store.add(older)
+        store.add(dataclasses.replace(newer, cases=tuple(cases), score_ns=score))
+        assert "newer" in [row.id for row in store.latest_eligible(None)], "SQL alone takes it"
+        rows = store.latest_eligible(task)
+    assert "older" in [row.id for row in rows]
+    (board,) = leaderboard.boards(rows, task=task)
+    assert "newer" not in [s.run for s in board.standings]
+
+
+def test_a_filter_that_is_no_text_finds_nothing_and_is_no_crash(store: Store) -> None:
+    assert store.runs(task="\ud800") == store.runs(device="n\udcff") == ()

@@ -11,6 +11,7 @@ from harness.commands import options
 from harness.commands.run import judge
 from harness.errors import UsageError
 from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission
+from harness.render import text
 
 
 @click.command("compare")
@@ -44,7 +45,7 @@ def command(a: str, b: str, **chosen: Any) -> int:
     path = Path(a) if Path(a).exists() else None
     root = find_root(chosen["problem"], Path.cwd(), path)
     task = load(root)
-    shapes = tuple(parse_shape(text, task) for text in chosen["shapes"])
+    shapes = tuple(parse_shape(words, task) for words in chosen["shapes"])
     url = options.store_url(chosen["db"], root)
     sides = {"A": _submission(a, url), "B": _submission(b, url)}
     total = 4 * chosen["repeats"]
@@ -56,8 +57,8 @@ def command(a: str, b: str, **chosen: Any) -> int:
 
     quartets, failed = measure(make, chosen["repeats"])
     if failed is not None:
-        name = failed.submission.name
-        click.echo(f"{name} did not pass: {failed.verdict}: {failed.message}", err=True)
+        name, message = text.plain(failed.submission.name), text.plain(failed.message)
+        click.echo(f"{name} did not pass: {failed.verdict}: {message}", err=True)
         return 1
     result = evaluate(quartets)
     if chosen["as_json"]:
@@ -74,14 +75,14 @@ def command(a: str, b: str, **chosen: Any) -> int:
 
 def _submission(name: str, url: str) -> Submission:
     """A file, else a stored run's submission as it was judged."""
-    from harness.sources import read_submission
+    from harness.sources import read_submission, require_source
     from harness.store import MissingStore, open_store
 
     if Path(name).exists() or Path(name).suffix == ".py":
         return read_submission(Path(name), None)
     try:
         with open_store(url, create=False) as store:
-            return store.get(name).submission
+            return require_source(store.get(name).submission)
     except MissingStore:
         raise UsageError(f"{name}: there is no such file, and no run is stored yet") from None
 

@@ -12,6 +12,7 @@ from harness.errors import UsageError
 from harness.leaderboard import boards as make_boards
 from harness.model import Board, Job, Mode, Run, Standing, Verdict
 from harness.render import text
+from harness.sources import require_source
 from harness.store import Store, open_store
 from harness.task import load
 
@@ -28,6 +29,8 @@ def confirm(url: str, root: Path | None, device: str | None, count: int) -> bool
         board = _board(store, root, device)
         chosen = sorted(board.standings, key=lambda s: s.score_ns)[:count]
         old = [store.get(standing.run) for standing in chosen]
+        for run in old:
+            require_source(run.submission)
         fresh = confirmations.measure(lambda i, mode: _run(root, board, old[i], mode), len(old))
         for standing, run in zip(chosen, fresh, strict=True):
             store.add(run)
@@ -37,7 +40,7 @@ def confirm(url: str, root: Path | None, device: str | None, count: int) -> bool
 
 def _board(store: Store, root: Path, device: str | None) -> Board:
     task = load(root)
-    found = make_boards(store.latest_eligible(task=task.name, device=device), task=task)
+    found = make_boards(store.latest_eligible(task, task=task.name, device=device), task=task)
     found = tuple(board for board in found if board.standings)
     if not found:
         raise UsageError("--confirm: nothing is ranked on this board; `harness run` ranks")

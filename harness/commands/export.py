@@ -48,15 +48,18 @@ def command(
     from harness.leaderboard import boards
     from harness.store import open_store
 
-    url = options.store_url(db, options.task_root(problem))
+    root = options.task_root(problem)
+    url = options.store_url(db, root)
     with open_store(url, create=False) as store:
         if runs:
             chosen = [store.get(run) for run in dict.fromkeys(runs)]
         elif everything:
-            rows = store.runs(task=task_name, device=device)
-            chosen = [store.get(row.id) for row in reversed(rows)]
+            every = store.runs(task=task_name, device=device)
+            chosen = [store.get(row.id) for row in reversed(every)]
         else:
-            made = boards(store.latest_eligible(task=task_name, device=device))
+            task = options.task_at(root)
+            rows = store.latest_eligible(task, task=task_name, device=device)
+            made = boards(rows, task=task)
             chosen = [store.get(s.run) for board in made for s in board.standings]
     if not chosen:
         raise UsageError("nothing to export: no run holds a standing; --all takes every run")

@@ -78,7 +78,9 @@ def command(
 
         confirmed = confirming.confirm(url, root, device, confirm)
     with options.in_a_hurry():
-        found = _read(url, _task(root), task_name, device, everything, may_be_missing=db is None)
+        found = _read(
+            url, options.task_at(root), task_name, device, everything, may_be_missing=db is None
+        )
         if html is not None:
             from harness.commands import page_file
 
@@ -95,14 +97,6 @@ def command(
     return 0 if confirmed else 1
 
 
-def _task(root: Path | None) -> Task | None:
-    if root is None:
-        return None
-    from harness.task import load
-
-    return load(root)
-
-
 def _read(
     url: str,
     task: Task | None,
@@ -117,8 +111,11 @@ def _read(
 
     try:
         with open_store(url, create=False) as store:
-            read = store.runs if everything else store.latest_eligible
-            return make_boards(read(task=task_name, device=device), task=task)
+            if everything:
+                rows = store.runs(task=task_name, device=device)
+            else:
+                rows = store.latest_eligible(task, task=task_name, device=device)
+            return make_boards(rows, task=task)
     except MissingStore:
         # The default database comes with the first run; one that was named should be there.
         if may_be_missing:

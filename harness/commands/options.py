@@ -19,6 +19,7 @@ from harness.model import IsolationPolicy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.model import Task
     from harness.render import text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,6 +110,15 @@ def task_root(problem: Path | None) -> Path | None:
         if problem is not None:
             raise
         return None
+
+
+def task_at(root: Path | None) -> Task | None:
+    """The task in a folder, None where there is none."""
+    if root is None:
+        return None
+    from harness.task import load
+
+    return load(root)
 
 
 def store_url(db: str | None, root: Path | None) -> str:

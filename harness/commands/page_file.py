@@ -63,13 +63,25 @@ def megabytes(size: int) -> str:
 def replace_file(file: Path, data: bytes) -> int:
     """Write a file and return its size; its reader sees the old one or the new one, never a half.
 
-    Raises UsageError when it cannot be written.
+    A link is followed; a pipe or a device is written to, as it is.  Raises UsageError when it
+    cannot be written.
     """
+    try:
+        if file.exists() and not file.is_file():
+            with file.open("wb") as stream:
+                stream.write(data)
+        else:
+            _replace(Path(os.path.realpath(file)), data)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
+    return len(data)
+
+
+def _replace(file: Path, data: bytes) -> None:
     half = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         half.write_bytes(data)
         half.replace(file)
-    except OSError as error:
+    except OSError:
         half.unlink(missing_ok=True)
-        raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
-    return len(data)
+        raise

@@ -125,7 +125,10 @@ def _interruptible() -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    # Who ignores one (nohup) goes on ignoring it.
+    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    old = {number: signal.signal(number, stop) for number in wanted}
     try:
         yield
     finally:
@@ -170,7 +173,9 @@ def _standing(run: Run, task: Task, url: str) -> tuple[Standing | None, int | No
     from harness.store import open_store
 
     with open_store(url, create=False) as store:
-        found = boards(store.latest_eligible(task=run.task, device=run.device.name), task=task)
+        found = boards(
+            store.latest_eligible(task, task=run.task, device=run.device.name), task=task
+        )
     for board in found:
         for standing in board.standings:
             if standing.run == run.id:

@@ -26,16 +26,17 @@ def command(run: str, as_json: bool, db: str | None, problem: Path | None) -> No
     RUN is a run's id or the beginning of it; `harness leaderboard --all` lists them.
     """
     with options.in_a_hurry():
-        _show(run, as_json, options.store_url(db, options.task_root(problem)))
+        root = options.task_root(problem)
+        _show(run, as_json, options.store_url(db, root), root)
 
 
-def _show(key: str, as_json: bool, url: str) -> None:
+def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
     from harness.store import MissingStore, open_store
 
     try:
         with open_store(url, create=False) as store:
             found = store.get(key)
-            standing, of = _standing(store, found)
+            standing, of = _standing(store, found, root)
     except MissingStore as error:
         raise UsageError(f"no run {key!r}: {error}") from None
     if as_json:
@@ -51,11 +52,15 @@ def _show(key: str, as_json: bool, url: str) -> None:
     console.print(run_view(found, signs=signs, standing=standing, of=of, full=True))
 
 
-def _standing(store: Store, run: Run) -> tuple[Standing | None, int | None]:
+def _standing(store: Store, run: Run, root: Path | None) -> tuple[Standing | None, int | None]:
     """The run's place on its board, and how many there are; None when it has none."""
-    from harness.leaderboard import boards
+    from harness.leaderboard import boards, ineligible
 
-    for board in boards(store.latest_eligible(task=run.task, device=run.device.name)):
+    if ineligible(run) is not None:
+        return None, None
+    task = options.task_at(root)
+    rows = store.latest_eligible(task, task=run.task, device=run.device.name)
+    for board in boards(rows, task=task):
         for standing in board.standings:
             if standing.run == run.id:
                 return standing, len(board.standings)
