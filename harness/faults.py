@@ -55,6 +55,8 @@ UNSUPPORTED_TEXTS = (
 )
 #: Packages that only a machine with a GPU has a use for; elsewhere nobody need install them.
 GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "tilelang"})
+#: Module -> what pip calls it, where that is another name.
+_PACKAGES = {"cutlass": "nvidia-cutlass-dsl", "cuda": "cuda-bindings"}
 #: How submissions say themselves that they need a GPU.
 _NEEDS_GPU = re.compile(r"\b(needs?|requires?)\b.{0,40}\b(CUDA|GPU|compute capability)\b", re.I)
 COMPILE_TEXTS = (
@@ -127,7 +129,9 @@ def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r}) instead of returning"
     if isinstance(error, ModuleNotFoundError) and _lacks_gpu(error, text):
-        return f"needs {error.name}, which is not installed here{_place(error, paths)}"
+        package = _PACKAGES.get((error.name or "").partition(".")[0])
+        remedy = f" (pip install {package})" if package else ""
+        return f"needs {error.name}, which is not installed here{remedy}{_place(error, paths)}"
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
     return f"{kind}: {_last_words(text)}{_place(error, paths)}"

@@ -96,7 +96,7 @@ def ineligible(run: Run | Summary, shapes: Sequence[Shape] | None = None) -> str
     if row.verdict is not Verdict.PASSED:
         return str(row.verdict)
     if row.mode is not Mode.RANKED:
-        return f"made in mode {row.mode}, not ranked"
+        return f"made in mode {row.mode}"
     if row.custom_shapes:
         return "timed on shapes of its own"
     for doubt in row.doubts:

@@ -397,3 +397,20 @@ def test_a_name_too_long_to_keep_apart_is_refused(folder: Path) -> None:
     path.write_text("def custom_kernel(data): ...\n")
     with pytest.raises(UsageError, match="longer than 100 characters"):
         read_submission(path, None)
+
+
+def test_without_arguments_there_is_the_help_and_nothing_around_it() -> None:
+    done = program()
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Usage: harness ")
+    assert b"see `harness --help`" not in done.stderr
+
+
+def test_a_misspelt_file_is_looked_for_among_the_runs_and_both_are_said(folder: Path) -> None:
+    root, db = small_task(folder / "task", "double"), f"sqlite:///{folder}/some.db"
+    with open_store(db, create=True) as store:
+        store.add(make_run())
+    done = program("compare", str(HONEST), "nope", "--problem", str(root), "--db", db)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"harness: nope: there is no such file, and ")
+    assert b"no run 'nope'" in done.stderr

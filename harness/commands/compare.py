@@ -82,7 +82,11 @@ def _submission(name: str, url: str) -> Submission:
         return read_submission(Path(name), None)
     try:
         with open_store(url, create=False) as store:
-            return require_source(store.get(name).submission)
+            try:
+                run = store.get(name)
+            except UsageError as error:
+                raise UsageError(f"{name}: there is no such file, and {error}") from None
+            return require_source(run.submission)
     except MissingStore:
         raise UsageError(f"{name}: there is no such file, and no run is stored yet") from None
 

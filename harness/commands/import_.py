@@ -40,7 +40,8 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
         for run in fresh:
             store.add(replace(run, notes=(*run.notes, note)))
     kept = len(bundle.runs) - len(fresh)
-    click.echo(f"imported {len(fresh)} runs" + (f"; {kept} were there already" if kept else ""))
+    count = f"{len(fresh)} run{'' if len(fresh) == 1 else 's'}"
+    click.echo(f"imported {count}" + (f"; {kept} were there already" if kept else ""))
 
 
 def _there(store: Store, run: Run, file: Path) -> bool:

@@ -26,7 +26,7 @@ FORMATS = ("table", "json", "csv", "markdown")
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="csv, json and markdown have full names and full precision.",
+    help="csv and json have full names and full precision; markdown is for a pull request.",
 )
 @options.json_option
 @click.option(

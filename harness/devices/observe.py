@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._C._autograd import DeviceType
@@ -17,6 +17,7 @@ _CALL = "harness.call"
 _BETWEEN = "harness.between"
 #: Runtime and driver calls that make the host wait for the device.
 _WAITS = ("Synchronize", "cudaMemcpy", "cuMemcpyDtoH")
+#: Lines that fit into one message, over all calls.
 _MAX_KERNELS = 200
 
 
@@ -31,7 +32,9 @@ def calls(
     """Run one call per item of `data` and list what ran on the device.
 
     `kernels` holds "stream<TAB>start_ns<TAB>duration_ns<TAB>call<TAB>name" per device activity
-    (CPU: per operator), times from the first call's start.  A chrome trace goes to `trace`.
+    (CPU: per operator that no other one called), times from the first call's start.  Of a call with
+    too many for a message, those of one name are one, "N x NAME", as long as all of them.  A chrome
+    trace goes to `trace`.
     """
     kernel(data[0])  # lazy modules and first-call compilation would otherwise be in the picture
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
@@ -66,13 +69,62 @@ def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
         and _call_of(e.start_ns(), ranges, pauses) is not None
     ]
     inside = [e for e in events if any(a <= e.start_ns() < b for a, b in ranges)]
-    device.sort(key=lambda event: event.start_ns())
+    device.sort(key=lambda event: (event.start_ns(), -event.duration_ns()))
+    by_call: dict[int, list[_Piece]] = {}
+    for e in device:
+        call = _call_of(e.start_ns(), ranges, pauses)
+        assert call is not None
+        piece = _Piece(e.device_resource_id(), e.start_ns() - origin, e.duration_ns(), e.name())
+        by_call.setdefault(call, []).append(piece)
+    room = max(2, _MAX_KERNELS // max(1, len(by_call)))
     kernels = [
-        f"{e.device_resource_id()}\t{e.start_ns() - origin}\t{e.duration_ns()}\t"
-        f"{_call_of(e.start_ns(), ranges, pauses)}\t{e.name()[:160]}"
-        for e in device[:_MAX_KERNELS]
+        f"{piece.stream}\t{piece.start_ns}\t{piece.duration_ns}\t{call}\t{piece.name[:160]}"
+        for call, pieces in by_call.items()
+        for piece in _fitting(pieces if cuda else _outermost(pieces), room)
     ]
     return {"kernels": kernels, "facts": _facts(device, inside) if cuda else []}
+
+
+class _Piece(NamedTuple):
+    stream: int
+    start_ns: int
+    duration_ns: int
+    name: str
+
+
+def _outermost(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Without those that run within an earlier one; `pieces` are in order of their start."""
+    kept: list[_Piece] = []
+    end = 0
+    for piece in pieces:
+        if piece.start_ns >= end:
+            kept.append(piece)
+            end = piece.start_ns + piece.duration_ns
+    return kept
+
+
+def _fitting(pieces: Sequence[_Piece], room: int) -> Sequence[_Piece]:
+    """At most `room` pieces of the same span and, in one stream, of the same sum.
+
+    The one that ends last stays as it is, for the span; those of one name lie end to end.
+    """
+    if len(pieces) <= room:
+        return pieces
+    last = max(pieces, key=lambda piece: piece.start_ns + piece.duration_ns)
+    groups: dict[tuple[int, str], list[int]] = {}
+    for piece in pieces:
+        if piece is not last:
+            groups.setdefault((piece.stream, piece.name), []).append(piece.duration_ns)
+    longest = sorted(groups.items(), key=lambda item: -sum(item[1]))
+    merged, at = [], pieces[0].start_ns
+    for (stream, name), times in longest[: room - 2]:
+        label = f"{len(times)} x {name}" if len(times) > 1 else name
+        merged.append(_Piece(stream, at, sum(times), label))
+        at += sum(times)
+    rest = [time for _, times in longest[room - 2 :] for time in times]
+    if rest:
+        merged.append(_Piece(last.stream, at, sum(rest), f"{len(rest)} x others"))
+    return [*merged, last]
 
 
 def _call_of(start_ns: int, ranges: Sequence[tuple[int, int]], pauses: Sequence[int]) -> int | None:

@@ -121,11 +121,11 @@ def _times_as_long(best: Standing, other: Standing, signs: Marks) -> str:
 def _unranked(rows: Sequence[Unranked], signs: Marks, now_ns: int) -> RenderableType:
     columns = [
         Column("submission", wrap=True),
-        Column("author", order=3, wrap=True),
-        Column("verdict", order=4),
+        Column("author", order=2, wrap=True),
+        Column("verdict", order=3),
         Column("why", wrap=True),
-        Column("age", right=True, order=2),
-        Column("run", order=1),
+        Column("age", right=True, order=1),
+        Column("run", order=4),
     ]
     return Fitted(columns, [_unranked_row(row, signs, now_ns) for row in rows])
 

@@ -238,7 +238,9 @@ def _folding(words: str, style: str = "") -> Text:
 def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
     """Where it ran, and what it printed."""
     facts = (*run.device.facts, *run.environment)
-    facts += (("harness", run.harness_version), ("made", text.rfc3339(run.created_ns) or "?"))
+    if "harness" not in dict(run.environment):
+        facts += (("harness", run.harness_version),)
+    facts += (("made", text.rfc3339(run.created_ns) or "?"),)
     facts += (("submission sha256", run.submission.sha256), ("task digest", run.task_digest))
     facts += (("secret seed, now public", run.secret_seed),) if run.secret_seed else ()
     facts += tuple((f"time {stage}", text.duration(ns, signs)) for stage, ns in run.stages)
