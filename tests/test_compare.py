@@ -322,3 +322,11 @@ def test_what_a_submission_says_cannot_command_a_terminal(
     monkeypatch.setattr(compare_command, "judge", lambda *_, **__: bad)
     assert run_cli(["compare", "lucky", "second", "--db", board]) == 1
     assert "did not pass: runtime_error: \\x1b]0;pwn\\x07 \\u202eevil" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "done", "said"),
+    [(0, 0, ""), (10, 1, ", 110 s left"), (60, 2, ", 5 min left"), (1, 11, ", 0 s left")],
+)
+def test_a_comparison_says_how_long_the_rest_takes(spent_s: int, done: int, said: str) -> None:
+    assert compare_command._left(spent_s * 10**9, done, 12) == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,12 @@ def command(a: str, b: str, **chosen: Any) -> int:
     url = options.store_url(chosen["db"], root)
     sides = {"A": _submission(a, url), "B": _submission(b, url)}
     total = 4 * chosen["repeats"]
+    begin_ns = time.monotonic_ns()
 
     def make(side: str, number: int) -> Run:
         job = _job(root, sides[side], shapes, chosen)
-        label = f"{side} {sides[side].name} ({number + 1}/{total})"
+        left = _left(time.monotonic_ns() - begin_ns, number, total)
+        label = f"{side} {sides[side].name} ({number + 1}/{total}{left})"
         return judge(job, label, quiet=chosen["quiet"], brief=True)
 
     quartets, failed = measure(make, chosen["repeats"])
@@ -71,6 +74,14 @@ def command(a: str, b: str, **chosen: Any) -> int:
     console = options.console()
     console.print(comparison_view(result, options.signs(console)))
     return 0
+
+
+def _left(spent_ns: int, done: int, total: int) -> str:
+    """How long the rest will take, by what has been done; "" before anything has."""
+    if not done:
+        return ""
+    seconds = spent_ns / done * (total - done) / 1e9
+    return f", {seconds:.0f} s left" if seconds < 120 else f", {seconds / 60:.0f} min left"
 
 
 def _submission(name: str, url: str) -> Submission:

@@ -34,7 +34,7 @@ VERDICTS: dict[Verdict, str] = {
     Verdict.IMPLAUSIBLE: "faster than this device can move the bytes that the task needs",
     Verdict.UNSUPPORTED: "this device cannot run it: neither passed nor failed",
     Verdict.OUT_OF_MEMORY: "it needs more memory than the task's limit or the device allows",
-    Verdict.TIMED_OUT: "it was still running at its deadline; see limits in shapes.yaml",
+    Verdict.TIMED_OUT: "it was still running at its deadline: limits in shapes.yaml, or --timeout",
     Verdict.PROTOCOL_ERROR: "its process sent something that is no answer",
 }
 
