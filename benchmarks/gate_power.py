@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import slowdown
-from harness.model import Job, Mode, Run, Shape, Submission, Task, Verdict
+from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission, Task, Verdict
 from harness.pool import run_job
 from harness.slowdown import Pace, Speed
 from harness.sources import read_submission
@@ -121,9 +121,23 @@ def delayed(
     return replace(original, name="planted", source=source, sha256=digest)
 
 
-def run_once(task: Task, submission: Submission, device: str, processes: int) -> Run:
+def run_once(
+    task: Task,
+    submission: Submission,
+    device: str,
+    processes: int,
+    isolation: IsolationPolicy = IsolationPolicy.AUTO,
+) -> Run:
     """Time a submission as the gate does, in so many processes.  Exits when it does not pass."""
-    job = Job(task.root, submission, device, Mode.BENCHMARK, processes=processes, budget_ns=1)
+    job = Job(
+        task.root,
+        submission,
+        device,
+        Mode.BENCHMARK,
+        processes=processes,
+        budget_ns=1,
+        isolation=isolation,
+    )
     run = run_job(job, lambda progress: None)
     if run.verdict is not Verdict.PASSED:
         sys.exit(f"{submission.name}: {run.verdict}: {run.message}")

@@ -26,6 +26,8 @@ import pynvml
 import yaml
 
 from benchmarks.figures import METHODS, Entry, Figure, Missing, Outcome, Subject, table, verdict
+from harness import device_lock
+from harness.devices import present
 from harness.errors import HarnessError
 from harness.model import CaseKind, Job, Mode, Run, Shape
 from harness.pool import run_job
@@ -97,6 +99,7 @@ class Rivals:
     def __init__(self, name: str, sizes: Sequence[int], folder: Path, device: str) -> None:
         path = folder / f"{name}.py"
         path.write_text(source_of(name), encoding="utf-8")
+        self._device = device
         index = int(device.partition(":")[2] or 0)
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")  # where a caller gives us one GPU of many
         gpu = chosen.split(",")[index] if chosen else str(index)
@@ -114,7 +117,8 @@ class Rivals:
     def outcomes(self) -> dict[str, Outcome]:
         """Let it begin, and wait for what it found."""
         try:
-            out, err = self._process.communicate("go\n", timeout=RIVALS_S)
+            with device_lock.hold(present.visible(self._device), waiting=lambda: None):
+                out, err = self._process.communicate("go\n", timeout=RIVALS_S)
         except subprocess.TimeoutExpired:
             self.close()
             return dict.fromkeys(METHODS, Missing(f"no answer within {RIVALS_S:g} s"))
