@@ -29,7 +29,7 @@ from harness.model import (
 from harness.prepare import COMPETITION, Preparer, Seeds
 from harness.progress import Emit, Progress
 from harness.task import TaskModules
-from harness.window import Device, Prepared, Window
+from harness.window import Device, Prepared, Window, waits
 
 #: Windows in which somebody else used the device; more than this share of them is no accident.
 MAX_TRIPPED_SHARE = 0.2
@@ -149,8 +149,7 @@ class Measurement:
         self, sampling: _Sampling, process: int, singles: Sequence[Window]
     ) -> Failed | None:
         """Take the windows of K calls that the device asks for, and have it audit the process."""
-        waits = sum("synchronises" in window.facts for window in singles)
-        if 2 * waits > len(singles):  # one or two may allocate or load a module
+        if waits(singles):
             sampling.facts.append("synchronises")
         if process == 0 and self._observe and self._device.name != "cpu":
             seen = self._bench.observe([self._fresh(sampling.shape)])

@@ -69,7 +69,13 @@ class Window:
     tripped: bool  # somebody used the device while it should have been the judge's
     late: bool  # an output changed after the worker had said it was done
     facts: tuple[str, ...] = ()
+    waited: bool = False  # the call was not queued whole when the gate opened: host time is in it
     flush_ns: int = 0  # what the judge's own flush took, a measure of who else was there
+
+
+def waits(singles: Sequence[Window]) -> bool:
+    """Whether the submission waits inside its calls; one or two may allocate or load a module."""
+    return 2 * sum(window.waited for window in singles) > len(singles)
 
 
 class Exchange(Protocol):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from harness import stats
 from harness.devices import calibration as clocks
 from harness.devices.calibration import Calibration, Overhead, audit
+from harness.devices.patience import AGAIN, LONG_NS, WAITS, Patience
 from harness.model import Failed, Verdict
 from harness.window import Audited, Window
 
@@ -42,6 +43,7 @@ def windows(
     count: int = 30,
     cost_ns: float = MEMORY_NS,
     seed: int = 1,
+    waited: bool = False,
 ) -> list[Window]:
     """Windows of `calls` calls of `call_ns` each, whose worker claims `claim_ns` a call."""
     rng = random.Random(seed)
@@ -53,6 +55,7 @@ def windows(
             answers=(),
             tripped=False,
             late=False,
+            waited=waited,
         )
         for _ in range(count)
     ]
@@ -123,6 +126,46 @@ def test_a_large_lie_is_called_one(call_ns: int, share: float) -> None:
 
 def test_a_claim_of_more_than_the_bracket_holds_is_tampered_too() -> None:
     assert isinstance(judged(20_000, 400_000), Failed)
+
+
+@pytest.mark.parametrize("call_ns", [50_000, 200_000, 1_400_000])
+@pytest.mark.parametrize("host_ns", [0, 15_000, 60_000])
+def test_the_hosts_time_in_the_bracket_of_a_call_that_waits_is_no_lie(
+    call_ns: int, host_ns: int
+) -> None:
+    singles = windows(call_ns, call_ns, cost_ns=MEMORY_NS + host_ns, waited=True)
+    found = audit(MACHINE, 0, singles, [], 1)
+    assert isinstance(found, Audited), found
+    most_ns = call_ns + host_ns + (MEMORY_NS - COMPUTE_NS) + 150
+    assert call_ns - 150 <= published_ns(found) <= most_ns
+    assert found.classes == ("judge clock",)
+
+
+@pytest.mark.parametrize("share", [0.99, 0.9, 0.5, 0.0])
+@pytest.mark.parametrize("cost_ns", [COMPUTE_NS, MEMORY_NS])
+def test_pretending_to_wait_hides_no_lie(share: float, cost_ns: float) -> None:
+    singles = windows(20_000, share * 20_000, cost_ns=cost_ns, waited=True)
+    found = audit(MACHINE, 0, singles, [], 1)
+    assert isinstance(found, Audited), found
+    assert published_ns(found) >= 20_000 - 150
+
+
+def test_a_call_that_waits_cannot_have_taken_longer_than_its_bracket() -> None:
+    assert isinstance(audit(MACHINE, 0, windows(20_000, 400_000, waited=True), [], 1), Failed)
+
+
+def test_a_slow_start_does_not_cost_a_submission_its_place_behind_the_gate() -> None:
+    patience = Patience()
+    for _ in range(WAITS - 1):  # compiling, loading
+        patience.saw(waited=True)
+    assert patience.ns == LONG_NS
+    asked = []
+    for _ in range(4 * AGAIN):  # it does wait
+        patience.saw(waited=True)
+        asked.append(patience.ns)
+    assert asked.count(LONG_NS) == 4
+    patience.saw(waited=False)
+    assert patience.ns == LONG_NS
 
 
 @pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000])

@@ -84,7 +84,7 @@ def test_a_pytest_run_judges_each_submission(
 
 
 def test_the_planted_delay_still_fits_its_victim() -> None:
-    source = gate_power.VICTIM.read_text()
+    source = gate_power.victim().source
     planted = gate_power.planted(source, {(7168, 16384, 1): 1234})
     compile(planted, "planted.py", "exec")
     assert "delay = DELAYS.get((m, k, batches), 0)" in planted

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from harness import stats
 from harness.model import Block, Failed, Verdict
 from harness.timing import Estimate
-from harness.window import Audited, Window
+from harness.window import Audited, Window, waits
 
 #: Windows of each known body.  Over 60 windows the overhead was within 0.6 us from p10 to p90
 #: (H200), so the median of 24 is known to about 0.1 us.
@@ -100,6 +100,10 @@ def audit(
     to some 2 us; windows of K calls divide that by K.  A claim that the judge's clock allows is
     published, since its jitter is smaller; a smaller one is replaced by the judge's own estimate,
     and one that no measuring error explains is `tampered` (tests/exploits/zoo/a1_patch_timer.py).
+
+    Where a submission waits inside its calls, the host's time lies in the bracket, between our end
+    event and the signal as well: 10 to 50 us (H200).  Then claims prove nothing either way, and the
+    longest time that the bracket allows is published.
     """
     brackets = [float(w.elapsed_ns) for w in singles]
     claims = [float(w.claimed_ns) for w in singles]
@@ -108,6 +112,9 @@ def audit(
     low = calibration.least_ns - calibration.jitter_ns - SINGLE_SLACK_NS
     high = calibration.most_ns + calibration.jitter_ns + SINGLE_SLACK_NS + 0.02 * claim_ns
     blocks = _blocks(calibration, process, singles, merged, calls)
+    if waits(singles) and gap_ns >= low:
+        judged_ns = stats.median(brackets) - calibration.least_ns - calibration.empty_pair_ns
+        return _judged(process, claims, judged_ns - claim_ns, judged_ns, blocks)
     if not low <= gap_ns <= high:
         return Failed(Verdict.TAMPERED, _disagree(claim_ns, claim_ns + gap_ns - high, calls=1))
     published_ns = max(1.0, claim_ns - calibration.empty_pair_ns)
@@ -131,14 +138,26 @@ def audit(
         shift_ns = least_ns - published_ns
         if shift_ns > SINGLE_SLACK_NS:
             return Failed(Verdict.TAMPERED, _disagree(published_ns, least_ns, calls=calls))
-        samples = tuple(c - calibration.empty_pair_ns + shift_ns for c in claims)
-        return Audited(Estimate(process, _positive(samples), judged_ns), blocks, ("judge clock",))
-    samples = tuple(c - calibration.empty_pair_ns for c in claims)
-    return Audited(Estimate(process, _positive(samples), judged_ns), blocks)
+        return _judged(process, claims, shift_ns - calibration.empty_pair_ns, judged_ns, blocks)
+    samples = _shifted(claims, -calibration.empty_pair_ns)
+    return Audited(Estimate(process, samples, judged_ns), blocks)
 
 
-def _positive(samples: Sequence[float]) -> tuple[float, ...]:
-    return tuple(max(1.0, sample) for sample in samples)
+def _judged(
+    process: int,
+    claims: Sequence[float],
+    shift_ns: float,
+    judged_ns: float,
+    blocks: tuple[Block, ...],
+) -> Audited:
+    """The claims moved to where the judge's clock has them."""
+    return Audited(
+        Estimate(process, _shifted(claims, shift_ns), judged_ns), blocks, ("judge clock",)
+    )
+
+
+def _shifted(claims: Sequence[float], shift_ns: float) -> tuple[float, ...]:
+    return tuple(max(1.0, claim + shift_ns) for claim in claims)
 
 
 def _disagree(claim_ns: float, judge_ns: float, *, calls: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from harness.devices import driver, floor, known, nvml
 from harness.devices.bodies import Bodies, compiled, events
 from harness.devices.calibration import Calibration
 from harness.devices.cuda_exchange import CudaExchange
+from harness.devices.patience import Patience
 from harness.errors import DeviceError
 from harness.model import Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
@@ -27,16 +28,13 @@ from harness.window import (
     Window,
     observed,
     parse_where,
+    waits,
 )
 from harness.wire import MAX_DESCRIPTORS
 
 #: The flush writes, then reads back, this many times the L2.  Writing alone leaves dirty lines, and
 #: their write-back is billed to whoever runs next: 2 to 5 us on this problem's shapes (H200).
 FLUSH_L2_MULTIPLE = 4
-#: How long a submission may take to queue its call behind the gate before the gate opens anyway.
-GATE_NS = 30_000_000
-#: The same once it was seen to wait for its own work inside the call.
-SYNCHRONOUS_GATE_NS = 3_000_000
 #: A context switch costs over 100 us, so nobody can use the GPU unseen for less (H200).
 TRIP_NS = 100_000
 #: How long a killed worker's context may take to be torn down (54 ms on an H200).
@@ -77,7 +75,7 @@ class CudaDevice:
         self._side = torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
         self._events = events(5)
         self._flag = 0
-        self._gate_ns = GATE_NS
+        self._patience = Patience()
         self._worker: int | None = None  # the top of the present worker's tree of processes
         self._calibration: Calibration | None = None
         self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
@@ -94,18 +92,11 @@ class CudaDevice:
         torch.cuda.synchronize()
         if set(self._gpu.lasting_processes(DRAIN_NS)) - set(self._others):
             self._notes.append(f"a worker still holds the GPU {DRAIN_NS // 10**9} s after its end")
-        times = []
-        for _ in range(3):
-            begin, end = events(2)
-            begin.record()
-            self._bodies.read(self._clean)
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) * 1e6)
+        least_ns = min(self._timed(lambda: self._bodies.read(self._clean)) for _ in range(5))
         expected_ns = self._floor.floor_ns(self._clean.numel())
-        if min(times) > SLOW_SHARE * expected_ns:
+        if least_ns > SLOW_SHARE * expected_ns:
             self._notes.append(
-                f"the GPU reads {min(times) / expected_ns:.1f}x slower than when it was measured; "
+                f"the GPU reads {least_ns / expected_ns:.1f}x slower than when it was measured; "
                 "look at nvidia-smi -q before the next run"
             )
 
@@ -167,18 +158,22 @@ class CudaDevice:
             for spec in frame.inputs
         ]
         stand_in = Prepared(frame, None, tuple(sources), (), None, None, None)
-        times = []
-        for _ in range(3):
-            self._flag += 1
-            hold = self._hold.data_ptr()
-            driver.wait_signal(torch.cuda.current_stream().cuda_stream, hold, self._flag)
-            self._events[0].record()
-            exchange.reveal([stand_in] * slots, range(slots))
-            self._events[1].record()
-            driver.write_signal(self._side.cuda_stream, hold, self._flag)
-            self._events[1].synchronize()
-            times.append(self._events[0].elapsed_time(self._events[1]) * 1e6)
-        return stats.median(times)
+        reveals = [stand_in] * slots
+        return stats.median(
+            [self._timed(lambda: exchange.reveal(reveals, range(slots))) for _ in range(3)]
+        )
+
+    def _timed(self, body: Callable[[], None]) -> float:
+        """ns of some work of the judge's, queued whole before it starts: no launch is in it."""
+        self._flag += 1
+        hold = self._hold.data_ptr()
+        driver.wait_signal(torch.cuda.current_stream().cuda_stream, hold, self._flag)
+        self._events[0].record()
+        body()
+        self._events[1].record()
+        driver.write_signal(self._side.cuda_stream, hold, self._flag)
+        self._events[1].synchronize()
+        return float(self._events[0].elapsed_time(self._events[1])) * 1e6
 
     def window(
         self,
@@ -200,14 +195,14 @@ class CudaDevice:
         torch.cuda.synchronize()
         self._flag += 1
         seq = session.send("call", slots=order, flag=self._flag, body=body)
-        queued = session.peek("queued", seq, self._gate_ns)
+        queued = session.peek("queued", seq, self._patience.ns)
         if isinstance(queued, Failed):
             self._release(exchange)
             return queued
-        synchronises = queued is None
-        self._gate_ns = SYNCHRONOUS_GATE_NS if synchronises else GATE_NS
+        waited = queued is None
+        self._patience.saw(waited=waited)
         taken = self._enqueue(exchange, inputs, order)
-        reply = session.finish(seq, timeout_ns, queued=not synchronises)
+        reply = session.finish(seq, timeout_ns, queued=not waited)
         if isinstance(reply, Failed):
             if not session.usable:
                 session.close()  # first, so that nothing of it runs when our stream goes on
@@ -223,7 +218,6 @@ class CudaDevice:
         if where is None:
             return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
         elapsed = [a.elapsed_time(b) * 1e6 for a, b in pairwise(self._events)]
-        facts = [*reply["facts"], *(("synchronises",) if synchronises else ())]
         return Window(
             elapsed_ns=round(elapsed[3]),
             claimed_ns=reply["claimed_ns"],
@@ -231,7 +225,8 @@ class CudaDevice:
             answers=exchange.answers(taken, where, inputs, order),
             tripped=timed and self._tripped(exchange, elapsed[0], elapsed[1] + elapsed[2]),
             late=not exchange.unchanged_since(taken),
-            facts=tuple(facts),
+            facts=tuple(reply["facts"]),
+            waited=waited,
             flush_ns=round(elapsed[1]),
         )
 
@@ -330,14 +325,14 @@ class CudaDevice:
 
     def calibrate(self, session: Session) -> None:
         """Run bodies of known length in the worker; the submission is not there yet."""
-        self._gate_ns = GATE_NS
+        self._patience = Patience()
         self._worker = session.confined.pid
         self._calibration = None
         self._calibration = known.calibrate(self, session)
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        if self._calibration is None or not singles:
-            return 1, 0
+        if self._calibration is None or not singles or waits(singles):
+            return 1, 0  # calls that wait for the host have its time between them
         call_ns = stats.median([float(w.claimed_ns) for w in singles])
         free, _ = torch.cuda.mem_get_info(self._index)
         # Each call's inputs lie in the exchange and in private memory, beside temporaries.

@@ -11,7 +11,6 @@ from benchmarks import gate_power
 from harness import slowdown
 from harness.model import Submission, Task
 from harness.slowdown import Pace
-from harness.sources import read_submission
 from harness.task import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
@@ -26,7 +25,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def original() -> Submission:
-    return read_submission(gate_power.VICTIM, None)
+    return gate_power.victim()
 
 
 def test_a_planted_three_percent_is_found_on_every_shape(task: Task, original: Submission) -> None:
