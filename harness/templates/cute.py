@@ -58,9 +58,10 @@ def kernel(a: cute.Tensor, b: cute.Tensor, sfa: cute.Tensor, sfb: cute.Tensor, c
 @cute.jit
 def scales(words: cute.Tensor, batch: cutlass.Int32, row: cutlass.Int32, i: cutlass.Int32):
     """The four e4m3 scales in one word, as float32."""
-    word = cute.make_rmem_tensor(1, cutlass.Uint32)
-    word[0] = words[batch, row, i]
-    return cute.recast_tensor(word, cutlass.Float8E4M3FN).load().to(cutlass.Float32)
+    # Made as four codes: a tensor of one word has stride 0, so its recast would be one code.
+    codes = cute.make_rmem_tensor(4, cutlass.Float8E4M3FN)
+    cute.recast_tensor(codes, cutlass.Uint32)[0] = words[batch, row, i]
+    return codes.load().to(cutlass.Float32)
 
 
 @cute.jit
