@@ -135,6 +135,9 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
 
         gc.freeze()
         gc.enable()
+        sys.dont_write_bytecode = (
+            True  # torch's is worth 2 s a process; a task's folder is not ours
+        )
         modules = tasks.load_modules(root)
         stack.enter_context(_device_to_itself(name, job.mode, emit))
         device, budget = select.device(name)

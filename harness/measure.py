@@ -84,9 +84,8 @@ class Measurement:
             if process > 0:
                 self._bench.end()
                 self._bench.alive()  # a failure shows in the first window, which tries again
-            left = self._budget.processes - process - 1
-            self._bench.spawn_ahead(min(left, _SPARE_CORES))
             live = [s for s in samplings if s.failed is None]
+            self._bench.spawn_ahead(self._wanted_ahead(process, live))
             random.SystemRandom().shuffle(live)
             for position, sampling in enumerate(live):
                 left_ns = self._budget.time_ns - (time.monotonic_ns() - begin_ns)
@@ -112,14 +111,22 @@ class Measurement:
         live = [s for s in samplings if s.failed is None]
         if not live:
             return True
-        if process < self._budget.processes:
+        if process < self._budget.fewest:
             return False
         if self._budget.processes == 1:
             return True
         for sampling in live:
             sampling.stop = Stop.PRECISION if sampling.rule.precise() else Stop.BUDGET
         precise = all(s.stop is Stop.PRECISION for s in live)
-        return precise or spent_ns >= self._budget.time_ns
+        planned = process >= self._budget.processes
+        return (precise and planned) or spent_ns >= self._budget.time_ns
+
+    def _wanted_ahead(self, process: int, live: Sequence[_Sampling]) -> int:
+        """How many further workers should load torch meanwhile."""
+        left = self._budget.processes - process - 1
+        if left <= 0 and self._budget.processes > 1:
+            left = int(not all(s.rule.precise() for s in live))  # one more, likely
+        return min(left, _SPARE_CORES)
 
     def _sample(self, sampling: _Sampling, process: int, share_ns: int) -> Failed | None:
         """Warm up, then take the samples of one shape in the present worker."""

@@ -157,11 +157,12 @@ class Limits:
 class Budget:
     """How long to sample and when to stop."""
 
-    processes: int  # fresh worker processes
+    processes: int  # fresh worker processes, where there is time for them
     min_samples: int  # per process and shape
     max_samples: int  # per process and shape
     time_ns: int  # sampling time for all ranked shapes together
     precision: float = 0.005  # relative half-width of the 95% interval that ends sampling
+    fewest: int = 1  # processes, however long they take
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,9 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
 
 def _start_judge() -> subprocess.Popen[bytes]:
     package = Path(harness.__file__).resolve().parent
+    unwritten = ["-B"] if sys.dont_write_bytecode else []
     return subprocess.Popen(
-        [sys.executable, "-I", "-B", "-c", _BOOT.format(path=str(package.parent))],
+        [sys.executable, "-I", *unwritten, "-c", _BOOT.format(path=str(package.parent))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

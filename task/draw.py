@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from functools import cache
 
 import torch
 
@@ -43,7 +44,7 @@ class Draw:
 
     def choice(self, codes: tuple[int, ...], *shape: int) -> torch.Tensor:
         """Uniform picks among at most 256 byte codes, uint8."""
-        table = torch.tensor(codes, dtype=torch.uint8, device=self.device)
+        table = _table(codes, self.device)
         return table.index_select(0, self.below(len(codes), *shape).view(-1)).view(shape)
 
     def unit(self, *shape: int) -> torch.Tensor:
@@ -55,3 +56,8 @@ class Draw:
     def normal(self, *shape: int) -> torch.Tensor:
         """float32 standard normal, by inversion."""
         return self.unit(*shape).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2))
+
+
+@cache  # copying one to a GPU waits for all that is queued there
+def _table(codes: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    return torch.tensor(codes, dtype=torch.uint8, device=device)
