@@ -44,6 +44,7 @@ NAMES = (
     "graph",
     "pins_l2",
 )
+UNORDERED = ("unordered", "unordered_synchronised")
 OURS = "harness"
 PROCESSES = 2  # fresh worker processes of one run of ours
 RIVALS_S = 120.0  # a process that has not ended by then hangs
@@ -146,7 +147,7 @@ def add(subject: Subject, found: dict[str, Outcome]) -> Subject:
         replace(e, outcomes=(*e.outcomes, found[e.method])) if e.method in found else e
         for e in (subject.truth, *subject.entries)
     )
-    return Subject(subject.name, truth, tuple(entries))
+    return replace(subject, truth=truth, entries=tuple(entries))
 
 
 def one_round(subject: Subject, root: Path, sizes: Sequence[int], device: str) -> Subject:
@@ -169,7 +170,12 @@ def compare(options: argparse.Namespace) -> list[Subject]:
     sizes = [int(size) for size in options.shape.split("x")]
     methods = (OURS, *METHODS[:-1])
     subjects = [
-        Subject(name, Entry(METHODS[-1], ()), tuple(Entry(method, ()) for method in methods))
+        Subject(
+            name,
+            Entry(METHODS[-1], ()),
+            tuple(Entry(method, ()) for method in methods),
+            ordered=name not in UNORDERED,
+        )
         for name in options.only or NAMES
     ]
     begin_s, cost_s = time.monotonic(), dict[str, float]()

@@ -106,6 +106,20 @@ def test_the_sentence_says_who_is_right_and_who_is_not() -> None:
     assert verdict(blind) == "odd: no truth to hold against: no GPU."
 
 
+def test_of_a_submission_that_is_not_ordered_no_figure_is_the_right_one() -> None:
+    entries = (
+        Entry("harness", (Missing("unordered"),)),
+        Entry("contest", (figure([3_000.0], 1, publishes="mean"),)),
+    )
+    found = Subject(
+        "early", Entry("truth", (figure([12_000.0], 1, publishes="mean"),)), entries, ordered=False
+    )
+    assert verdict(found) == (
+        "early: its kernels take 12.00 us, begun before their inputs are there; right: harness, "
+        "which gives no figure (unordered); contest is -75% off."
+    )
+
+
 def test_what_a_rivals_process_said_is_read_or_its_last_words_are_the_reason() -> None:
     good = 'noise\n{"contest": {"why": "x"}}\n'
     assert methods.parse(good, "") == {"contest": Missing("x")}
