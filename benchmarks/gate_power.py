@@ -47,8 +47,8 @@ again:
 """)
 '''
 #: On a scalar: of a (1, 1) tensor each thread holds two copies (triton 3.6), and spins for both.
-#: The last 132, one for each SM: of them some one ends last.  More cost more than the delay (four for
-#: each SM: 4.4% instead of 3%, H200), because who spins takes issue slots from those that compute.
+#: The last 132, one for each SM: of them some one ends last.  More cost more than the delay (four
+#: for each SM: 4.4%, not 3%, H200), because who spins takes issue slots from those that compute.
 _TAIL = """
     order = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
     if order >= tl.num_programs(0) * tl.num_programs(1) - 132:
