@@ -288,7 +288,7 @@ class Timing:
     floor_ns: float | None = None
     classes: tuple[str, ...] = ()  # "multi-stream", "graph", "synchronises", "host bound"
     blocks: tuple[Block, ...] = field(default=(), repr=False)
-    process_medians_ns: tuple[float, ...] = ()  # what `median_ns` is the median of, by process
+    process_medians_ns: tuple[float, ...] = ()  # what `median_ns` is the centre of, by process
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from harness import stats
@@ -50,6 +51,11 @@ def estimates(timing: Timing, clock: Clock) -> tuple[Estimate, ...] | None:
 def published(timing: Timing, clock: Clock) -> tuple[float, ...]:
     """All samples on the scale of the published time; empty where they cannot be found."""
     return tuple(v for one in estimates(timing, clock) or () for v in one.samples_ns)
+
+
+def centre_of(values: Sequence[float]) -> float:
+    """The published statistic of processes' medians."""
+    return math.exp(stats.centre_of([math.log(v) for v in values]))
 
 
 def log_median(values: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import bundle, codec
+from harness import bundle, codec, samples
 from harness.cli import run as run_cli
 from harness.errors import UsageError
 from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Timing, Verdict
@@ -138,9 +138,15 @@ def scaled(factor: float) -> Callable[[Timing], Timing]:
     )
 
 
+def with_medians(timing: Timing, medians_ns: tuple[float, ...]) -> Timing:
+    """A time that follows from these medians."""
+    factor = samples.centre_of(medians_ns) / timing.median_ns
+    return scaled(factor)(dataclasses.replace(timing, process_medians_ns=medians_ns))
+
+
 FORGED: dict[str, Callable[[Run], Run]] = {
     "is not the geometric mean": lambda r: dataclasses.replace(r, score_ns=r.score_ns * 0.99),  # type: ignore[operator]
-    "not the median of its processes": lambda r: with_timing(r, scaled(0.99)),
+    "not the centre of its processes": lambda r: with_timing(r, scaled(0.99)),
     "narrower than its samples": lambda r: with_timing(
         r, lambda t: dataclasses.replace(t, low_ns=t.median_ns * 0.9999, high_ns=t.median_ns)
     ),
@@ -152,9 +158,7 @@ FORGED: dict[str, Callable[[Run], Run]] = {
     ),
     "does not follow from its samples": lambda r: with_timing(
         r,
-        lambda t: dataclasses.replace(
-            t, process_medians_ns=(t.process_medians_ns[0] - 6000.0, *t.process_medians_ns[1:])
-        ),
+        lambda t: with_medians(t, (t.process_medians_ns[0] - 6000.0, *t.process_medians_ns[1:])),
     ),
     "faster than its device's floor": lambda r: with_timing(
         r, lambda t: dataclasses.replace(t, floor_ns=t.median_ns * 1.1)

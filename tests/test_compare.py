@@ -161,7 +161,7 @@ def test_rounds_become_one_ranked_run_whose_figures_follow_from_all_samples(cloc
         assert case.timing.processes == 15 and case.timing.samples == 180
         expected = [m for part in parts for m in part.process_medians_ns]
         assert case.timing.process_medians_ns == pytest.approx(expected)
-        assert case.timing.median_ns == pytest.approx(samples.log_median(expected))
+        assert case.timing.median_ns == pytest.approx(samples.centre_of(expected))
     assert any("3 interleaved rounds" in note for note in made.notes)
 
 

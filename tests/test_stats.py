@@ -36,7 +36,9 @@ def test_one_value_has_no_standard_deviation_and_two_divide_by_one() -> None:
     assert stats.sample_std([1.0, 3.0]) == pytest.approx(math.sqrt(2))
 
 
-@pytest.mark.parametrize("function", [stats.median, stats.mean, stats.geometric_mean])
+@pytest.mark.parametrize(
+    "function", [stats.median, stats.centre_of, stats.mean, stats.geometric_mean]
+)
 def test_nothing_has_no_average(function: object) -> None:
     with pytest.raises(ValueError):
         function([])  # type: ignore[operator]
@@ -58,10 +60,20 @@ def test_a_value_that_is_no_time_is_refused(bad: float) -> None:
         stats.process_interval([[1.0, bad]])
 
 
-def test_the_published_statistic_is_the_median_of_the_processes_medians() -> None:
+def test_the_published_statistic_is_the_centre_of_the_processes_medians() -> None:
     got = stats.process_interval([[1, 2, 900], [10, 20, 30], [5, 5, 5]])
-    assert got.median == pytest.approx(5.0)
-    assert got.low < 5 < got.high
+    # pairwise means of log 2, 5, 20: sqrt of 4, 10, 25, 40, 100, 400
+    assert got.median == pytest.approx(math.sqrt(math.sqrt(25 * 40)))
+    assert got.low < got.median < got.high
+
+
+def test_the_centre_is_steadier_than_the_median_and_little_moved_by_an_outlier() -> None:
+    draw = random.Random(3)
+    runs = [[draw.gauss(0, 1) for _ in range(7)] for _ in range(2000)]
+    centres = statistics.pstdev([stats.centre_of(run) for run in runs])
+    assert centres < 0.92 * statistics.pstdev([stats.median(run) for run in runs])
+    assert centres < 1.05 * statistics.pstdev([stats.mean(run) for run in runs])
+    assert stats.centre_of([1.0, 2.0, 3.0, 4.0, 1e9]) == 3.0
 
 
 @settings(max_examples=30)
