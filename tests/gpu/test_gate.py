@@ -30,8 +30,8 @@ def original() -> Submission:
 
 def test_a_planted_three_percent_is_found_on_every_shape(task: Task, original: Submission) -> None:
     times = slowdown.times_of(gate_power.run_once(task, original, DEVICE, 1))
-    delayed = gate_power.delayed(original, times, 0.03)
-    speed = gate_power.compare(task, original, delayed, DEVICE)
+    base, delayed = (gate_power.delayed(original, times, share) for share in (0.0, 0.03))
+    speed = gate_power.compare(task, base, delayed, DEVICE)
     assert [shape.pace for shape in speed.shapes] == [Pace.SLOWER] * 3, gate_power.row("3%", speed)
     for shape in speed.shapes:
         assert 1.02 <= shape.ratio <= 1.045, gate_power.row("3%", speed)
