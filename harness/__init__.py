@@ -1,3 +1,3 @@
 """Judge, time and rank GPU-kernel competition submissions honestly."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
