@@ -87,6 +87,14 @@ def test_each_case_has_its_exit_code_and_line(
     assert (failed > 0) == (code != 0), "the report alone must not look better than the gate"
 
 
+def test_a_failure_is_told_once(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "wrong")
+    assert gate("submissions/wrong.py") == 1
+    assert capsys.readouterr().out.count("7 of 8 elements are wrong") == 3  # of three cases
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [

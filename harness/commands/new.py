@@ -16,6 +16,8 @@ from harness.task import find_root, load
 
 #: What each kind's author writes in; the file of that name in harness/templates.
 KINDS = ("torch", "triton", "cuda", "cute")
+#: Where a starting point can be tried.
+NEEDS = dict.fromkeys(KINDS, " on a machine with a GPU") | {"torch": ""}
 #: The starting points compute this task and no other.
 TASK = "nvfp4_gemv"
 #: Also a module's name and a compiled extension's: no separators, no dots, nothing hidden.
@@ -51,7 +53,7 @@ def command(name: str, kind: str, problem: Path | None) -> None:
     path = root / "submissions" / f"{name}.py"
     _write(path, text)
     shown = _near(path)
-    click.echo(f"wrote {shown}; check it: harness run {shown} --mode test")
+    click.echo(f"wrote {shown}; check it{NEEDS[kind]}: harness run {shown} --mode test")
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from harness.gate import Finding, GateReport, State, sentence
+from harness.gate import Finding, GateReport, State, first_failure, sentence
 from harness.model import CaseKind, Failed, Verdict
 from harness.render import export
 from harness.render.text import Marks, plain
@@ -54,7 +54,13 @@ def _lines(finding: Finding, signs: Marks) -> Iterator[RenderableType]:
     if finding.message:
         yield _indented(_shown(finding.message, signs), colour)
     if finding.run is not None and finding.state is State.FAILED:
-        failed = [case for case in finding.run.cases if isinstance(case.outcome, Failed)]
+        told = first_failure(finding.run)  # in the message above, as a rule
+        failed = [
+            case
+            for case in finding.run.cases
+            if isinstance(case.outcome, Failed)
+            and not (case is told and case.message in finding.message)
+        ]
         for case in failed[:_FAILURES]:
             said = f"{case.verdict} {case.case.shape} ({case.case.inputs}): {case.message}"
             yield _indented(_shown(said, signs), "default")
