@@ -67,9 +67,8 @@ class Bench:
             return self._session
         if self._session is not None:
             if self._restarts >= MAX_RESTARTS:
-                return Failed(
-                    Verdict.CRASHED, "not tried: its process had to be replaced too often"
-                )
+                last = Verdict.TIMED_OUT if self._session.timed_out else Verdict.CRASHED
+                return Failed(last, "not tried: its process had to be replaced too often")
             # Waiting for a time limit is dear: a second time is enough to know.
             self._restarts += 2 if self._session.timed_out else 1
             self._slow = self._slow or self._session.timed_out

@@ -126,3 +126,20 @@ def test_a_first_worker_that_cannot_be_calibrated_is_the_machines_failure() -> N
     bench._device.calibrate = broken  # type: ignore[method-assign]
     with pytest.raises(DeviceError):
         bench.begin()
+
+
+@pytest.mark.parametrize(
+    ("hangs", "verdict"), [(True, Verdict.TIMED_OUT), (False, Verdict.CRASHED)]
+)
+def test_a_case_that_is_not_tried_is_called_what_the_last_one_was(
+    hangs: bool, verdict: Verdict
+) -> None:
+    bench, launcher = make_bench(Verdict.CRASHED, settles=True)
+    for _ in range(MAX_RESTARTS + 1):
+        found = bench.alive()
+        if isinstance(found, Failed):
+            break
+        found.usable, found.timed_out = False, hangs
+    found = bench.alive()
+    assert isinstance(found, Failed) and found.verdict is verdict
+    assert len(launcher.spawned) == (3 if hangs else MAX_RESTARTS + 1)
