@@ -135,9 +135,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
 
         gc.freeze()
         gc.enable()
-        sys.dont_write_bytecode = (
-            True  # torch's is worth 2 s a process; a task's folder is not ours
-        )
+        sys.dont_write_bytecode = True  # torch's was worth 2 s a process
         modules = tasks.load_modules(root)
         stack.enter_context(_device_to_itself(name, job.mode, emit))
         device, budget = select.device(name)

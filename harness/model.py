@@ -157,7 +157,7 @@ class Limits:
 class Budget:
     """How long to sample and when to stop."""
 
-    processes: int  # fresh worker processes, where there is time for them
+    processes: int  # fresh worker processes at most, where there is time for them
     min_samples: int  # per process and shape
     max_samples: int  # per process and shape
     time_ns: int  # sampling time for all ranked shapes together

@@ -21,10 +21,19 @@ def raw(timing: Timing, clock: Clock) -> tuple[tuple[float, ...], ...]:
     On a CPU they are the published samples.  On a GPU a constant of the process, its calibrated
     offset, lies between the two.
     """
+    return _singles(timing, judged=clock is Clock.HOST)
+
+
+def judged(timing: Timing) -> tuple[tuple[float, ...], ...]:
+    """The same single calls by the judge's own clock, its overhead taken off."""
+    return _singles(timing, judged=True)
+
+
+def _singles(timing: Timing, *, judged: bool) -> tuple[tuple[float, ...], ...]:
     found: dict[int, list[float]] = {}
     for block in timing.blocks:
         if block.calls == 1:
-            times = block.window_ns if clock is Clock.HOST else block.claimed_ns
+            times = block.window_ns if judged else block.claimed_ns
             found.setdefault(block.process, []).extend(map(float, times))
     return tuple(tuple(values) for _, values in sorted(found.items()) if values)
 
@@ -42,7 +51,7 @@ def estimates(timing: Timing, clock: Clock) -> tuple[Estimate, ...] | None:
         return None
     made = []
     for process, (values, published_ns) in enumerate(zip(blocks, medians, strict=True)):
-        offset = 0.0 if clock is Clock.HOST else published_ns - log_median(values)
+        offset = 0.0 if clock is Clock.HOST else published_ns - stats.median(values)
         shifted = tuple(max(1.0, v + offset) for v in values)
         made.append(Estimate(process, shifted, timing.judge_ns))
     return tuple(made)
@@ -56,10 +65,3 @@ def published(timing: Timing, clock: Clock) -> tuple[float, ...]:
 def centre_of(values: Sequence[float]) -> float:
     """The published statistic of processes' medians."""
     return math.exp(stats.centre_of([math.log(v) for v in values]))
-
-
-def log_median(values: Sequence[float]) -> float:
-    """The median on the log scale: of an even number, the geometric mean of the middle two."""
-    ordered, half = sorted(values), len(values) // 2
-    middle = ordered[half : half + 1] if len(values) % 2 else ordered[half - 1 : half + 1]
-    return stats.geometric_mean(middle)

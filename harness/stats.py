@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from itertools import combinations_with_replacement, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 #: Standard deviation of the log of a median between processes, assumed when one process cannot
@@ -66,12 +66,14 @@ def median(values: Sequence[float]) -> float:
 
 
 def centre_of(values: Sequence[float]) -> float:
-    """The median of all pairwise means, each value's with itself too (Hodges and Lehmann 1963).
+    """The mean of the middle half (the interquartile mean): of three values the median, of nine the
+    mean of the middle five.
 
-    Of normal values it varies little more than the mean does, the median a quarter more; and a
-    quarter of the values may be anything.  Raises ValueError when empty.
+    Of normal values it varies an eighth less than the median, and two of eight may be anything.
+    Raises ValueError when empty.
     """
-    return median([(a + b) / 2 for a, b in combinations_with_replacement(values, 2)])
+    cut = max(1, len(values) // 4) if len(values) > 2 else 0
+    return mean(sorted(values)[cut : len(values) - cut])
 
 
 def mean(values: Sequence[float]) -> float:
@@ -121,21 +123,22 @@ def process_interval(
 ) -> Interval:
     """The published statistic (`centre_of` the processes' medians) and its 95% interval.
 
-    `blocks` holds the samples of each process.  Processes, not samples, are the independent
+    `blocks` holds the samples of each process.  A process's median is taken of nanoseconds and not
+    of logarithms, as the judge's audit takes it: of an even number of samples these differ
+    (tests/exploits/zoo/a13_two_claims.py).  Processes, not samples, are the independent
     repetitions, so the standard error is that of the bootstrap of their median (its exact
-    distribution: no draws, no seed; that of the centre is no larger), corrected for their small
-    number by sqrt(P / (P-1)) and by the t-quantile of P-1 degrees of freedom; it is never less than
-    the samples of one process or the clock's step allow.  Coverage in simulation: 97
-    to 99% for 2 to 9 processes with normal, skewed or contaminated process effects, 89 to 95% when
-    processes fall into two modes.  One process shows nothing of the differences between processes:
-    `between` (log scale) stands in.
+    distribution: no draws, no seed), corrected for their small number by sqrt(P / (P-1)) and by the
+    t-quantile of P-1 degrees of freedom; it is never less than the samples of one process or the
+    clock's step allow.  Coverage in simulation: 97
+    to 99% for 2 to 9 processes with normal, skewed or contaminated process effects, 89 to 96% when
+    processes fall into two modes.  One process shows nothing of the differences between processes: `between` (log scale) stands in.
 
     Raises ValueError when there is no sample or one is not a positive finite number.
     """
     filled = [block for block in blocks if block]
     if not filled:
         raise ValueError("no samples")
-    medians = sorted(median(_logs(block)) for block in filled)
+    medians = sorted(_log_median(block) for block in filled)
     centre = centre_of(medians)
     errors = [_median_error(sorted(_logs(block))) for block in filled]
     within = mean(errors) / math.sqrt(len(filled))
@@ -208,7 +211,7 @@ def compare(
     if len(a_blocks) != len(b_blocks) or len(a_blocks) < 2:
         raise ValueError("a comparison needs as many blocks of b as of a, and at least two")
     pairs = zip(a_blocks, b_blocks, strict=True)
-    ratios = [median(_logs(a)) - median(_logs(b)) for a, b in pairs]
+    ratios = [_log_median(a) - _log_median(b) for a, b in pairs]
     return compare_ratios(ratios, min_effect=min_effect)
 
 
@@ -261,6 +264,12 @@ def _logs(values: Sequence[float]) -> list[float]:
     if not values or not all(math.isfinite(v) and v > 0 for v in values):
         raise ValueError("expected positive finite numbers")
     return [math.log(v) for v in values]
+
+
+def _log_median(values: Sequence[float]) -> float:
+    """The logarithm of the median.  Raises ValueError as _logs does."""
+    _logs(values)
+    return math.log(median(values))
 
 
 def _median_error(ordered: Sequence[float]) -> float:

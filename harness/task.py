@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -254,8 +256,9 @@ def load_modules(root: Path) -> TaskModules:
     """
     for name in [n for n in sys.modules if n.partition(".")[0] in ("task", "reference")]:
         del sys.modules[name]
-    task = _import("task", root)
-    reference = _import("reference", root)
+    with _without_bytecode():
+        task = _import("task", root)
+        reference = _import("reference", root)
     optional = ("exact", "diagnose", "compulsory_bytes", "strict_slack", "supports_scaled_mm")
     return TaskModules(
         generate_input=_with_options(_function(task, "generate_input")),
@@ -263,6 +266,17 @@ def load_modules(root: Path) -> TaskModules:
         writable=_writable(reference),
         **{name: _function(reference, name) for name in optional if hasattr(reference, name)},
     )
+
+
+@contextlib.contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Import from sources alone: what lies in a task's __pycache__ is no part of its digest."""
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    sys.pycache_prefix, sys.dont_write_bytecode = os.devnull, True
+    try:
+        yield
+    finally:
+        sys.pycache_prefix, sys.dont_write_bytecode = before
 
 
 def _import(name: str, root: Path) -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -122,7 +121,7 @@ def summarise(
         floor_ns=floor_ns,
         classes=tuple(dict.fromkeys(classes)),
         blocks=tuple(blocks),
-        process_medians_ns=tuple(math.exp(stats.median(list(map(math.log, s)))) for s in samples),
+        process_medians_ns=tuple(map(stats.median, samples)),
     )
 
 

@@ -64,17 +64,20 @@ def _batches(
     """
     batches, rows, width = a.shape
     sums = torch.empty(batches, rows, 2, dtype=torch.float64, device=a.device)
-    vector = b.to(torch.int32).mul_(256)[:, None, :]
-    scale_b = sfb.view(torch.float8_e4m3fn).to(torch.float32)[:, None, :]
-    chunk = CHUNK_CPU if a.device.type == "cpu" else CHUNK_GPU
-    tall = max(1, chunk // (batches * width))
-    for start in range(0, rows, tall):
-        part = slice(start, min(start + tall, rows))
-        dots = _block_dots(a[:, part], vector)
-        scale_a = sfa[:, part].view(torch.float8_e4m3fn).to(torch.float32)
-        scale = scale_a.mul_(scale_b)
-        dots.mul_(torch.stack([scale, scale.abs()], dim=-1))
-        sums[:, part] = dots.sum(dim=2, dtype=torch.float64)
+    chunk = max(1, (CHUNK_CPU if a.device.type == "cpu" else CHUNK_GPU) // width)  # rows
+    wide = min(batches, chunk)
+    tall = max(1, chunk // wide)
+    for first in range(0, batches, wide):
+        some = slice(first, first + wide)
+        vector = b[some].to(torch.int32).mul_(256)[:, None, :]
+        scale_b = sfb[some].view(torch.float8_e4m3fn).to(torch.float32)[:, None, :]
+        for start in range(0, rows, tall):
+            part = slice(start, start + tall)
+            dots = _block_dots(a[some, part], vector)
+            scale_a = sfa[some, part].view(torch.float8_e4m3fn).to(torch.float32)
+            scale = scale_a.mul_(scale_b)
+            dots.mul_(torch.stack([scale, scale.abs()], dim=-1))
+            sums[some, part] = dots.sum(dim=2, dtype=torch.float64)
     return sums
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.gate import place
 from harness.model import (
     Case,
     CaseKind,
@@ -87,7 +88,10 @@ class FakeJudge:
             results = results[:-1]
         bad = [r for r in results if isinstance(r.outcome, Failed)]
         verdict = bad[0].verdict if bad else Verdict.PASSED
-        message = f"{len(bad)} cases failed: {bad[0].message}" if bad else ""
+        message = ""
+        if bad:
+            count = f"{len(bad)} of {len(results)} cases failed"
+            message = f"{count}; {place(bad[0].case)}: {bad[0].message}"
         return self._run(job, task, verdict, message, tuple(results))
 
     def _timed(self, job: Job, task: Task) -> Run:

@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,8 @@ from harness import stats
 from harness.devices import calibration as clocks
 from harness.devices.calibration import Calibration, Overhead, audit
 from harness.devices.patience import AGAIN, LONG_NS, WAITS, Patience
-from harness.model import Failed, Verdict
+from harness.model import Failed, Stop, Verdict
+from harness.timing import summarise
 from harness.window import Audited, Window
 
 COMPUTE_NS, MEMORY_NS, HALF_NS, PAIR_NS = 289_700.0, 291_200.0, 300.0, 1_500.0
@@ -139,6 +141,41 @@ def test_the_hosts_time_in_the_bracket_of_a_call_that_waits_is_no_lie(
     most_ns = call_ns + host_ns + (MEMORY_NS - COMPUTE_NS) + 150
     assert call_ns - 150 <= published_ns(found) <= most_ns
     assert found.classes == ("judge clock",)
+
+
+@pytest.mark.parametrize("waited", [False, True])
+@pytest.mark.parametrize("depth", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000])
+def test_two_claims_in_turn_are_published_as_what_their_median_is(
+    call_ns: int, depth: float, waited: bool
+) -> None:
+    honest = windows(call_ns, call_ns, count=50, waited=waited)
+    swing = round(depth * call_ns)
+    singles = [
+        replace(w, claimed_ns=w.claimed_ns + (swing if n % 2 else -swing))
+        for n, w in enumerate(honest)
+    ]
+    calls = clocks.calls_for(MACHINE, call_ns, 1 << 20, PLENTY_BYTES)
+    merged = [] if waited else windows(call_ns, call_ns, calls=calls, count=4)
+    found = audit(MACHINE, 0, singles, merged, calls)
+    assert isinstance(found, Audited), found
+    timing = summarise([found.estimate], found.blocks, stop=Stop.SAMPLES)
+    assert timing.median_ns >= call_ns * (1 - clocks.RESOLUTION) - 150
+    assert timing.process_medians_ns[0] >= call_ns * (1 - clocks.RESOLUTION) - 150
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_a_submission_that_waits_in_some_of_its_calls_is_no_liar(every: int) -> None:
+    """Whoever waits costs 200 us, in the bracket and in the worker's own events."""
+    singles = []
+    for number in range(50):
+        waits = number % every == 0
+        call_ns = 220_000 if waits else 20_000
+        singles += windows(call_ns, call_ns, count=1, seed=number, waited=waits)
+    merged = windows(90_000, 90_000, calls=9, count=4, waited=True)
+    found = audit(MACHINE, 0, singles, merged, 9)
+    assert isinstance(found, Audited), found
+    assert published_ns(found) >= 20_000 - 150
 
 
 @pytest.mark.parametrize("share", [0.99, 0.9, 0.5, 0.0])

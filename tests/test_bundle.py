@@ -173,6 +173,29 @@ FORGED: dict[str, Callable[[Run], Run]] = {
 }
 
 
+def waiting(timing: Timing, *, label: str, host_ns: int = 30_000) -> Timing:
+    """A time of calls that wait for the host: the judge saw more than the worker's events."""
+    blocks = tuple(
+        dataclasses.replace(b, claimed_ns=tuple(max(1, w - host_ns) for w in b.window_ns))
+        for b in timing.blocks
+    )
+    return dataclasses.replace(timing, blocks=blocks, classes=("synchronises", label))
+
+
+def test_calls_that_wait_are_published_by_the_judges_clock_and_no_other() -> None:
+    run = sampled_run(times_us=(200.0, 400.0, 100.0), clock=Clock.WORKER)
+    sound = with_timing(run, lambda t: waiting(t, label="judge clock"))
+    assert bundle.problems(sound) == ()
+    for forged in (
+        with_timing(run, lambda t: waiting(t, label="graph")),
+        with_timing(sound, lambda t: with_medians(t, tuple(m / 2 for m in t.process_medians_ns))),
+        with_timing(sound, lambda t: with_medians(t, tuple(m * 9 for m in t.process_medians_ns))),
+        with_timing(run, lambda t: with_medians(t, tuple(m * 9 for m in t.process_medians_ns))),
+    ):
+        found = bundle.problems(forged)
+        assert any("does not follow from its samples" in one for one in found), found
+
+
 @pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
 def test_honest_runs_have_no_problem(clock: Clock) -> None:
     for run in some_runs():

@@ -57,11 +57,15 @@ def names(judge: FakeJudge) -> list[str]:
 
 TABLE = [
     ("good", 0, "1 verified (exit code 0)"),
-    ("wrong", 1, "wrong_answer: 3 cases failed: 7 of 8 elements are wrong"),
-    ("crash", 1, "crashed: 3 cases failed: the process ended (exit code 0)"),
-    ("hang", 1, "timed_out: 3 cases failed: no answer in 5 s"),
+    ("wrong", 1, "wrong_answer: 3 of 3 cases failed; n=8 (competition): 7 of 8 elements are wrong"),
+    (
+        "crash",
+        1,
+        "crashed: 3 of 3 cases failed; n=8 (competition): the process ended (exit code 0)",
+    ),
+    ("hang", 1, "timed_out: 3 of 3 cases failed; n=8 (competition): no answer in 5 s"),
     ("syntax", 1, "compile_error: SyntaxError: oh"),
-    ("gpu", 1, "unsupported: 3 cases failed: Found no NVIDIA driver"),
+    ("gpu", 1, "unsupported: 3 of 3 cases failed; n=8 (competition): Found no NVIDIA driver"),
     ("empty", 1, "3 of 3 cases are missing from its run, the first is n=8 (competition)"),
     ("partial", 1, "1 of 3 cases are missing from its run, the first is n=64 (signed)"),
     ("mixed", 1, "wrong_answer: n=1000 (competition): 7 of 8 elements are wrong"),

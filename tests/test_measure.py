@@ -1,8 +1,9 @@
-"""How many worker processes a measurement takes, and how many it has loading meanwhile."""
+"""How many worker processes a measurement takes, and which windows of one count."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from harness import measure
 from harness.measure import Measurement
 from harness.model import Budget, Failed, Shape, Stop, Verdict
-from harness.timing import CUDA_BUDGET, with_overrides
+from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, with_overrides
+from harness.window import Audited
 
 SHAPE = Shape((("n", 8),))
 BUDGET = Budget(processes=7, min_samples=30, max_samples=120, time_ns=1_000, fewest=5)
@@ -76,12 +78,11 @@ def test_between_the_two_the_time_decides(monkeypatch: pytest.MonkeyPatch) -> No
     assert count == 6
 
 
-def test_more_than_planned_until_it_is_precise_or_the_time_is_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    count, bench, stop = processes(BUDGET, monkeypatch, each_ns=100, noise=0.5)
-    assert (count, stop) == (10, Stop.BUDGET)
-    assert bench.ahead[7:] == [1, 1, 1]  # one at a time, since each may be the last
+def test_no_more_than_planned_however_wide_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, _, stop = processes(BUDGET, monkeypatch, noise=0.5)
+    assert (count, stop) == (7, Stop.SAMPLES)
+    count, _, stop = processes(BUDGET, monkeypatch, each_ns=170, noise=0.5)
+    assert (count, stop) == (6, Stop.BUDGET)
 
 
 def test_none_loads_that_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +95,51 @@ def test_the_user_has_exactly_the_processes_that_were_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for wanted in (1, 3, 9):
-        asked = with_overrides(CUDA_BUDGET, wanted, 1_000)
-        count, _, _ = processes(asked, monkeypatch, each_ns=900)
-        assert count == wanted
+        for each_ns in (0, 900):
+            asked = with_overrides(CUDA_BUDGET, wanted, 1_000)
+            count, _, _ = processes(asked, monkeypatch, each_ns=each_ns, noise=0.5)
+            assert count == wanted
+
+
+class Windows:
+    """A device that plans four windows of eight calls, and a bench whose windows are as given."""
+
+    name = "cuda:0"
+
+    def __init__(self, tripped: Sequence[bool]) -> None:
+        self.tripped = list(tripped)
+        self.audited: list[Any] = []
+
+    def merged_plan(self, singles: Sequence[Any]) -> tuple[int, int]:
+        return 8, 4
+
+    def audit(self, process: int, singles: Any, merged: Any, calls: int) -> Audited:
+        self.audited = merged
+        return Audited(Estimate(process, (1.0,)), ())
+
+
+def finish(tripped: Sequence[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Windows]:
+    """End a process whose windows of K calls meet somebody else's work, or do not."""
+    device: Any = Windows(tripped)
+    nothing: Any = None
+    made = Measurement(
+        nothing, nothing, device, nothing, nothing, nothing, BUDGET, nothing, observe=False
+    )
+    monkeypatch.setattr(
+        Measurement, "_checked", lambda *_: SimpleNamespace(tripped=device.tripped.pop(0))
+    )
+    sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET))
+    return made._finish(sampling, 0, []), device
+
+
+def test_a_window_that_somebody_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, device = finish([True, False, True, False, False, True, False], monkeypatch)
+    assert found is None and len(device.audited) == 4
+
+
+def test_windows_that_are_all_disturbed_do_not_leave_a_claim_unbounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, device = finish([True] * 9, monkeypatch)
+    assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
+    assert device.audited == []

@@ -268,7 +268,7 @@ def test_bars_are_drawn_against_floor_and_light_speed_and_a_long_one_is_cut_and_
     assert bar["x"][2] == pytest.approx(plot.CUT * times[0])
     assert [("\u2192" in said) for said in bar["text"]] == [False, False, True, True]
     beside = [note["text"] for note in figure["layout"]["annotations"] if note["xref"] == "paper"]
-    assert beside[2].startswith("<b>300.") and "60.0%" in beside[0]
+    assert beside[2].startswith("<b>299.9") and "60.0%" in beside[0]
     notes = " ".join(note["text"] for note in figure["layout"]["annotations"])
     assert "floor 24.0" in notes and "speed of light 17.3" in notes
     assert bar["error_x"]["array"][0] > 0 and bar["error_x"]["array"][2] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -286,6 +288,22 @@ def test_the_code_of_a_task_is_imported_under_its_own_names(modules: None) -> No
     assert own.exact is not None and own.diagnose is not None and own.writable == (6,)
     data = own.generate_input(m=128, k=64, l=1, seed=1, inputs="normal", device="cpu")
     assert own.exact(data).expected.shape == (128, 1, 1)
+
+
+def test_a_tasks_bytecode_is_neither_believed_nor_written(tmp_path: Path, modules: None) -> None:
+    root = shutil.copytree(ROOT / "tests/problems/double", tmp_path / "double")
+    shutil.rmtree(root / "reference/__pycache__", ignore_errors=True)
+    source = root / "reference/__init__.py"
+    evil = tmp_path / "evil.py"
+    evil.write_text(source.read_text() + "\n\ndef compulsory_bytes(**axes):\n    return 1\n")
+    planted = Path(importlib.util.cache_from_source(str(source)))
+    py_compile.compile(
+        str(evil), str(planted), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    found = tasks.load_modules(root)
+    assert found.compulsory_bytes is None or found.compulsory_bytes(n=1000) != 1
+    assert [path.name for path in root.rglob("__pycache__")] == ["__pycache__"]
+    assert [path.parent.parent.name for path in root.rglob("*.pyc")] == ["reference"]
 
 
 def test_a_generator_without_families_or_device_is_given_neither(

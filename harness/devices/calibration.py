@@ -112,7 +112,7 @@ def audit(
     low = calibration.least_ns - calibration.jitter_ns - SINGLE_SLACK_NS
     high = calibration.most_ns + calibration.jitter_ns + SINGLE_SLACK_NS + 0.02 * claim_ns
     blocks = _blocks(calibration, process, singles, merged, calls)
-    if waits(singles) and gap_ns >= low:
+    if (waits(singles) or waits(merged)) and gap_ns >= low:
         judged_ns = stats.median(brackets) - calibration.least_ns - calibration.empty_pair_ns
         return _judged(process, claims, judged_ns - claim_ns, judged_ns, blocks)
     if not low <= gap_ns <= high:

@@ -79,6 +79,7 @@ class CudaDevice:
         self._worker: int | None = None  # the top of the present worker's tree of processes
         self._calibration: Calibration | None = None
         self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
+        self._free_bytes = 0
         self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
 
     def disturbance(self) -> str | None:
@@ -325,6 +326,8 @@ class CudaDevice:
 
     def calibrate(self, session: Session) -> None:
         """Run bodies of known length in the worker; the submission is not there yet."""
+        # Before the submission can take any: how many calls a window holds is not for it to say.
+        self._free_bytes, _ = torch.cuda.mem_get_info(self._index)
         self._patience = Patience()
         self._worker = session.confined.pid
         self._calibration = None
@@ -334,9 +337,8 @@ class CudaDevice:
         if self._calibration is None or not singles or waits(singles):
             return 1, 0  # calls that wait for the host have its time between them
         call_ns = stats.median([float(w.claimed_ns) for w in singles])
-        free, _ = torch.cuda.mem_get_info(self._index)
         # Each call's inputs lie in the exchange and in private memory, beside temporaries.
-        room = (free - RESERVED_BYTES) // 3
+        room = (self._free_bytes - RESERVED_BYTES) // 3
         calls = clocks.calls_for(self._calibration, call_ns, self._slot_bytes, room)
         # The signals and our kernels take two of the descriptors that one message can carry.
         calls = max(1, min(calls, (MAX_DESCRIPTORS - 2) // self._slot_buffers))

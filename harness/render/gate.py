@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from harness.gate import Finding, GateReport, State, first_failure, sentence
+from harness.gate import Finding, GateReport, State, first_failure, place, sentence
 from harness.model import CaseKind, Failed, Verdict
 from harness.render import export
 from harness.render.text import Marks, plain
@@ -59,7 +59,7 @@ def _lines(finding: Finding, signs: Marks) -> Iterator[RenderableType]:
             case
             for case in finding.run.cases
             if isinstance(case.outcome, Failed)
-            and not (case is told and case.message in finding.message)
+            and not (case is told and f"{place(case.case)}: {case.message}" in finding.message)
         ]
         for case in failed[:_FAILURES]:
             said = f"{case.verdict} {case.case.shape} ({case.case.inputs}): {case.message}"
