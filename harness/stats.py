@@ -124,14 +124,14 @@ def process_interval(
     """The published statistic (`centre_of` the processes' medians) and its 95% interval.
 
     `blocks` holds the samples of each process.  A process's median is taken of nanoseconds and not
-    of logarithms, as the judge's audit takes it: of an even number of samples these differ
-    (tests/exploits/zoo/a13_two_claims.py).  Processes, not samples, are the independent
-    repetitions, so the standard error is that of the bootstrap of their median (its exact
-    distribution: no draws, no seed), corrected for their small number by sqrt(P / (P-1)) and by the
-    t-quantile of P-1 degrees of freedom; it is never less than the samples of one process or the
-    clock's step allow.  Coverage in simulation: 97
-    to 99% for 2 to 9 processes with normal, skewed or contaminated process effects, 89 to 96% when
-    processes fall into two modes.  One process shows nothing of the differences between processes: `between` (log scale) stands in.
+    of logarithms, as the judge's audit takes it: of an even number of samples the two differ
+    (tests/test_audit.py).  Processes, not samples, are the independent repetitions, so the standard
+    error is that of the bootstrap of their median (its exact distribution: no draws, no seed),
+    corrected for their small number by sqrt(P / (P-1)) and by the t-quantile of P-1 degrees of
+    freedom; it is never less than the samples of one process or the clock's step allow.  Coverage
+    in simulation: 97 to 99% for 2 to 9 processes with normal, skewed or contaminated process
+    effects, 89 to 96% when processes fall into two modes.  One process shows nothing of the
+    differences between processes: `between` (log scale) stands in.
 
     Raises ValueError when there is no sample or one is not a positive finite number.
     """
