@@ -51,6 +51,19 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a guess at what was meant."""
+        import difflib
+
+        name = args[0] if args else ""
+        if name and name not in COMMANDS and not name.startswith("-"):
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {name!r}.{guess}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table above: their own help would load all of them."""
         with formatter.section("Commands"):
@@ -130,7 +143,8 @@ def run(arguments: list[str]) -> int:
         _say(error.format_message() + _hint(error))
         return 2
     except click.Abort:
-        _say("interrupted; of several runs, those that had ended are stored")
+        several = arguments[:1] == ["run"] and len(arguments) > 2
+        _say("interrupted" + "; runs that had ended are stored" * several)
         return 130
     except HarnessError as error:
         if debug:

@@ -137,6 +137,7 @@ def _store(url: str) -> Iterator[Finding]:
     try:
         with open_store(url, create=False) as store:
             count = len(store.runs())
+            store.prove_writable()
             yield Finding("store", "results", f"{store.where}: {count} runs", True)
     except MissingStore:
         yield _no_store_yet(shown)

@@ -167,7 +167,8 @@ class Judge:
         for result in timings:
             found += timing.doubts_of(result)
         checks = [r.outcome.check for r in results if r.outcome.check is not None]
-        if any(c.strict_mismatches for c in checks):
+        right = all(r.verdict is Verdict.PASSED for r in results)
+        if right and any(c.strict_mismatches for c in checks):
             found.append(Doubt.REDUCED_PRECISION)
         if "emulated" in self._bench.facts:
             found.append(Doubt.EMULATED)

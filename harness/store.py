@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -87,6 +89,16 @@ class Store:
                 if not self._has(run.id):
                     raise
                 raise StoreError(f"{self.where}: run {run.id} is stored already") from error
+
+    def prove_writable(self) -> None:
+        """Raise StoreError where nothing can be added: a file or a folder that is only read."""
+        if self._engine.dialect.name != "sqlite":
+            return  # whose rights the server knows
+        file = Path(self.where)
+        for path in (file, file.parent):
+            if not os.access(path, os.W_OK):
+                remedy = "make it writable, or name another database with --db"
+                raise StoreError(f"{path}: cannot be written: {remedy}")
 
     def get(self, key: str) -> Run:
         """The run whose id is `key` or alone begins with it.  Raises UsageError when none does."""

@@ -59,7 +59,7 @@ def find_root(problem: Path | None, start: Path, submission: Path | None) -> Pat
         for folder in (here, *here.parents):
             if (folder / FILE).is_file():
                 return folder
-    tried = " or ".join(str(place) for place in places)
+    tried = " or ".join(dict.fromkeys(str(place.resolve()) for place in places))
     raise TaskError(f"no {FILE} in {tried} or above. Change to a task's folder or give --problem")
 
 
@@ -109,8 +109,14 @@ def digest(root: Path) -> str:
 
 
 def parse_shape(text: str, task: Task) -> Shape:
-    """`m=128,k=256,l=1` as a shape of this task; its published bound when shapes.yaml lists it."""
+    """`m=128,k=256,l=1`, or as tables show it `128x256x1`, as a shape of this task.
+
+    With its published bound when shapes.yaml lists it.
+    """
     example = ",".join(f"{axis}=.." for axis in task.axes)
+    plain = text.strip().split("x")
+    if len(plain) == len(task.axes) and all(n.isascii() and n.isdecimal() for n in plain):
+        text = ",".join(f"{axis}={n}" for axis, n in zip(task.axes, plain, strict=True))
     sizes: dict[str, int] = {}
     for part in text.split(","):
         axis, _, digits = (piece.strip() for piece in part.partition("="))

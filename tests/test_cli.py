@@ -85,6 +85,15 @@ def test_a_missing_file_a_folder_and_a_binary_are_refused_by_name(
     assert not (tmp_path / "results").exists()
 
 
+def test_outside_of_a_task_there_is_no_board_and_not_an_empty_one(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(harness("leaderboard"), 2, f"no shapes.yaml in {tmp_path} or above")
+    elsewhere = harness("leaderboard", "--db", f"sqlite:///{tmp_path}/none.db")
+    refused(elsewhere, 3, f"{tmp_path}/none.db")
+
+
 def test_one_bad_file_among_good_ones_is_found_before_any_is_judged(harness: Harness) -> None:
     said = harness("run", str(HONEST), "missing.py", "--problem", str(DOUBLE), "--no-store")
     refused(said, 2, "missing.py")
@@ -95,7 +104,9 @@ def test_one_bad_file_among_good_ones_is_found_before_any_is_judged(harness: Har
     [
         (("run", str(HONEST), "--no-such-option"), "No such option"),
         (("run",), "Missing argument"),
-        (("rnu", str(HONEST)), "No such command"),
+        (("rnu", str(HONEST)), "No such command 'rnu'. Did you mean 'run'?"),
+        (("leadrboard",), "Did you mean 'leaderboard'?"),
+        (("xyzzy",), "No such command 'xyzzy'."),
         (("run", str(HONEST), "--mode", "fast"), "'fast' is not one of"),
         (("run", str(HONEST), "--processes", "0"), "processes"),
         (("run", str(HONEST), "--processes", "-5"), "processes"),

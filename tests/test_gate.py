@@ -589,9 +589,23 @@ def test_more_pairs_are_taken_only_while_it_is_ambiguous_and_time_is_left() -> N
     assert set(_paces(unclear)) == {Pace.AMBIGUOUS}
 
 
-def test_without_time_one_group_of_pairs_is_still_taken() -> None:
+def test_without_time_two_pairs_are_still_taken() -> None:
     speed = _compared(1.0, 1, sd=0.2, time_left=False)
-    assert {shape.pairs for shape in speed.shapes} == {4}
+    assert {shape.pairs for shape in speed.shapes} == {slowdown.LEAST_PAIRS}
+    assert set(_paces(speed)) == {Pace.AMBIGUOUS}
+    assert Pace.SLOWER in _paces(_compared(5.0, 1, sd=0.003, time_left=False))
+
+
+def test_time_that_runs_out_within_a_group_ends_it_there() -> None:
+    asked: list[str] = []
+
+    def measure(side: str, processes: int) -> Run:
+        asked.append(side)
+        cases = tuple(make_case(s, timed([20.0] * processes)) for s in SHAPES)
+        return replace(TIMED, cases=cases)
+
+    compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: len(asked) < 4)
+    assert asked == ["base", "head", "base", "head"]
 
 
 def test_as_many_times_as_processes_must_be_there() -> None:

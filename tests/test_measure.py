@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness import measure
+from harness.judge import Judge
 from harness.measure import Measurement
-from harness.model import Budget, Failed, Shape, Stop, Verdict
+from harness.model import (
+    Budget,
+    Case,
+    CaseKind,
+    CaseResult,
+    Doubt,
+    Failed,
+    Passed,
+    Shape,
+    Stop,
+    Verdict,
+)
 from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, with_overrides
 from harness.window import Audited
+from tests.fakes import make_check
 
 SHAPE = Shape((("n", 8),))
 BUDGET = Budget(processes=7, min_samples=30, max_samples=120, time_ns=1_000, fewest=5)
@@ -143,3 +157,17 @@ def test_windows_that_are_all_disturbed_do_not_leave_a_claim_unbounded(
     found, device = finish([True] * 9, monkeypatch)
     assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
     assert device.audited == []
+
+
+@pytest.mark.parametrize("also", [None, Verdict.WRONG_ANSWER])
+def test_what_is_wrong_is_not_said_to_be_right_with_less_precision(also: Verdict | None) -> None:
+    case = Case(CaseKind.TEST, SHAPE, "competition", 1)
+    rough = replace(make_check(), strict_mismatches=3)
+    results = [CaseResult(case, Passed(rough))]
+    if also is not None:
+        results.append(CaseResult(case, Failed(also, "all of it")))
+    judge: Any = SimpleNamespace(
+        _device=SimpleNamespace(doubts=tuple), _bench=SimpleNamespace(root=False, facts=set())
+    )
+    said = Judge._doubts(judge, results, [])
+    assert said == ((Doubt.REDUCED_PRECISION,) if also is None else ())

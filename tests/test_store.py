@@ -418,6 +418,17 @@ except Exception as error:
 """
 
 
+def test_a_store_that_is_only_read_says_so_before_anything_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "harness.db"
+    with open_store(f"sqlite:///{path}", create=True) as store:
+        store.prove_writable()
+        monkeypatch.setattr(os, "access", lambda where, mode: Path(where) != tmp_path)
+        with pytest.raises(StoreError, match=f"{tmp_path}: cannot be written: .*--db"):
+            store.prove_writable()
+
+
 def test_a_folder_that_cannot_be_written_can_be_read_and_says_so_when_written() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "harness.db"

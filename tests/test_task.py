@@ -258,12 +258,13 @@ def test_a_shape_on_the_command_line_is_read_in_any_order(tmp_path: Path) -> Non
     task = tasks.load(tree(tmp_path))
     assert tasks.parse_shape("n=5, m=8", task).axes == (("m", 8), ("n", 5))
     assert tasks.parse_shape("m=8,n=2", task).light_speed_ns == 8622
+    assert tasks.parse_shape("8x2", task) == tasks.parse_shape("m=8,n=2", task)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "m=8", "m=8,n=2,n=2", "m=8,k=2", "m=8,n=0", "m=8,n=-1", "m=8,n=2.0", "m=9,n=2", "8x2"]
-    + ["m=8,n=²", f"m=8,n={'9' * 5000}", "m=8,n=2,", "m=8;n=2"],
+    ["", "m=8", "m=8,n=2,n=2", "m=8,k=2", "m=8,n=0", "m=8,n=-1", "m=8,n=2.0", "m=9,n=2", "8x2x1"]
+    + ["8x", "9x2", "8x²", "m=8,n=²", f"m=8,n={'9' * 5000}", "m=8,n=2,", "m=8;n=2"],
     ids=lambda text: text[:12],
 )
 def test_a_shape_that_cannot_be_is_a_usage_error(text: str, tmp_path: Path) -> None:

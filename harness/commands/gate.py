@@ -46,7 +46,7 @@ _TASK_PARTS = ("task", "reference", "shapes.yaml", "controls")
 @click.option("--strict", is_flag=True, help="A time that stays ambiguous fails.")
 @click.option(
     "--budget", type=options.Finite(1, 86400), default=600.0, show_default=True, metavar="S",
-    help="Seconds to compare one submission's time.",
+    help="Seconds to compare one submission's time; two pairs at least.",
 )  # fmt: skip
 @click.option("--cache", type=click.Path(path_type=Path), metavar="DIR", help="Kept verdicts.")
 @click.option("--no-cache", is_flag=True, help="Judge again what was judged before.")

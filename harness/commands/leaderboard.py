@@ -70,7 +70,7 @@ def command(
     """
     if with_source and html is None:
         raise click.UsageError("--with-source is for --html FILE")
-    root = options.task_root(problem)
+    root = options.task_root(problem) if db else options.known_root(problem)
     url = options.store_url(db, root)
     confirmed = True
     if confirm is not None:

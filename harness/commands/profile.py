@@ -59,6 +59,11 @@ def command(
 
         console = options.console()
         console.print(profile_view(found, options.signs(console)))
+        lost = [shape.shape.label for shape in found.shapes if shape.trace is None]
+        if lost:
+            folder = root / "results" / "profiles" / job.submission.name
+            said = f"No trace of {', '.join(lost)}: it could not be kept in {folder}."
+            console.print(said, markup=False, highlight=False)
         if found.device.kind == "cuda" and found.failed is None:
             console.print(_ncu(file), markup=False, highlight=False)
     return 0 if found.failed is None else 1

@@ -140,8 +140,8 @@ def _refuse_unwritable(url: str) -> None:
     """Open the store for writing before any work is done that could not be kept."""
     from harness.store import open_store
 
-    with open_store(url, create=True):
-        pass
+    with open_store(url, create=True) as store:
+        store.prove_writable()
 
 
 def _store(url: str, run: Run, root: Path) -> None:
