@@ -1,5 +1,7 @@
 """What a submission's calls do on each ranked shape: kernels, times, bytes, share of the roofline.
 
+On a CPU operators stand for kernels, and a thread for a stream.
+
 Testimony of the worker's profiler, for the submission's own author; nothing here is ranked.
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness import cli, pool
 from harness.commands.selftest import CONTROLS
-from harness.model import Failed, Job, Run, Verdict
+from harness.model import DeviceInfo, Failed, Job, Run, Verdict
 from harness.profile_values import KernelLine, ProfileReport, ShapeProfile
 from harness.render import text
 from harness.render.reports import profile_view
@@ -76,17 +76,42 @@ def test_a_control_that_is_judged_otherwise_fails_the_selftest(
     assert document["ok"] is False and document["controls"][name] == "timed_out"
 
 
-def profile(*, failed: Failed | None = None, kernels: int = 2) -> ProfileReport:
+def profile(
+    *,
+    failed: Failed | None = None,
+    kernels: int = 2,
+    needed: int = 66_000_000,
+    device: DeviceInfo = H200,
+) -> ProfileReport:
     lines = tuple(KernelLine(f"[bold]k{i}[/]\x1b", i, 1.0, 1e4) for i in range(kernels))
-    shape = ShapeProfile(SHAPES[0], 2.5e4, 2e4, lines, 66_000_000, 1.4e4, ("multi-stream",), None)
-    return ProfileReport(H200, (shape,), failed)
+    shape = ShapeProfile(SHAPES[0], 2.5e4, 2e4, lines, needed, 1.4e4, ("multi-stream",), None)
+    return ProfileReport(device, (shape,), failed)
 
 
 def test_a_profile_shows_kernels_bytes_and_names_as_they_are() -> None:
-    drawn = draw(profile_view(profile(), text.marks("utf-8")), 100)
+    drawn = draw(profile_view(profile(), text.marks("utf-8")), 200)
     assert "[bold]k0[/]\\x1b" in drawn and "\x1b" not in drawn
-    assert "66.0 MB" in drawn
+    assert "66.0 MB needed, 2.64 TB/s" in drawn
     assert "multi-stream" in drawn
+    assert "kernel " in drawn and "stream\n" in drawn and "operator" not in drawn
+
+
+def test_a_profile_on_a_cpu_speaks_of_operators_and_of_no_stream_in_units_that_fit() -> None:
+    drawn = draw(profile_view(profile(needed=18_944, device=CPU), text.marks("utf-8")), 200)
+    assert "25.00 \u00b5s from first to last operator, 20.0% of it between operators" in drawn
+    assert "18.9 kB needed, 758 MB/s" in drawn
+    heading = drawn.splitlines()[1].split()
+    assert heading == ["operator", "calls", "time", "of", "each", "share", "of", "all"]
+    assert "kernel" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (999, "999 B"), (999.6, "1.00 kB"), (18_944, "18.9 kB"), (66e6, "66.0 MB"),
+     (4.721e12, "4.72 TB"), (2.5e15, "2500 TB")],
+)  # fmt: skip
+def test_bytes_have_three_figures_in_the_unit_that_suits_them(value: float, shown: str) -> None:
+    assert text.amount(value, "B") == shown
 
 
 def test_a_profile_that_stopped_says_why() -> None:

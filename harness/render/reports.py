@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.model import Failed, Run, Verdict
 from harness.profile_values import ProfileReport, ShapeProfile
 from harness.render.table import Cell, Column, Fitted
-from harness.render.text import Marks, duration, percent, plain
+from harness.render.text import Marks, amount, duration, percent, plain
 from harness.selftest_values import SelfTestLine, SelfTestReport
 
 
@@ -65,10 +65,10 @@ def _selftest_row(line: SelfTestLine, signs: Marks) -> list[Cell]:
 
 
 def profile_view(report: ProfileReport, signs: Marks) -> RenderableType:
-    """One table a shape, longest kernel first, and what to look at next."""
+    """One table a shape, what takes longest first, and what to look at next."""
     parts: list[RenderableType] = []
     for shape in report.shapes:
-        parts += [*_shape(shape, signs), ""]
+        parts += [*_shape(shape, signs, cpu=report.device.kind == "cpu"), ""]
     if isinstance(report.failed, Failed):
         message = plain(report.failed.message, signs.encoding)
         parts.append(Text(f"{report.failed.verdict}: {message}", "bold red"))
@@ -79,20 +79,28 @@ def profile_view(report: ProfileReport, signs: Marks) -> RenderableType:
     return Group(*parts)
 
 
-def _shape(shape: ShapeProfile, signs: Marks) -> list[RenderableType]:
+def _shape(shape: ShapeProfile, signs: Marks, *, cpu: bool) -> list[RenderableType]:
+    """A CPU runs operators, one after the other; a GPU runs kernels on streams."""
+    what = "operator" if cpu else "kernel"
     head = Text(str(shape.shape), "bold")
-    head.append(f"  {duration(shape.span_ns, signs)} from first to last kernel")
+    head.append(f"  {duration(shape.span_ns, signs)} from first to last {what}")
     if shape.busy_ns < 0.98 * shape.span_ns:
-        head.append(f", {percent(1 - shape.busy_ns / shape.span_ns, signs)} of it idle")
+        where = f"between {what}s" if cpu else "idle"
+        head.append(f", {percent(1 - shape.busy_ns / shape.span_ns, signs)} of it {where}")
     if shape.compulsory_bytes is not None and shape.span_ns > 0:
-        rate = shape.compulsory_bytes / shape.span_ns / 1e3
-        head.append(f", {shape.compulsory_bytes / 1e6:.1f} MB needed, {rate:.2f} TB/s")
+        rate = amount(shape.compulsory_bytes / shape.span_ns * 1e9, "B/s")
+        head.append(f", {amount(shape.compulsory_bytes, 'B')} needed, {rate}")
     if shape.floor_ns is not None and shape.span_ns > 0:
         head.append(f", {percent(shape.floor_ns / shape.span_ns, signs)} of the roofline")
     if shape.classes:
         head.append(f" ({', '.join(shape.classes)})")
-    columns = [Column("kernel", wrap=True), Column("calls", right=True), Column("time", right=True)]
-    columns += [Column("share", right=True), Column("stream", right=True)]
+    columns = [
+        Column(what, wrap=True),
+        Column("calls", right=True),
+        Column("time of each", right=True),
+        Column("share of all", right=True),
+        *([] if cpu else [Column("stream", right=True)]),
+    ]
     total = sum(k.per_call * k.median_ns for k in shape.kernels) or 1.0
     rows: list[list[Cell]] = [
         [
@@ -100,7 +108,7 @@ def _shape(shape: ShapeProfile, signs: Marks) -> list[RenderableType]:
             f"{k.per_call:g}",
             duration(k.median_ns, signs),
             percent(k.per_call * k.median_ns / total, signs),
-            str(k.stream),
+            *([] if cpu else [str(k.stream)]),
         ]
         for k in shape.kernels[:20]
     ]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
 
 _UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+_PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,15 @@ def duration(ns: float | None, signs: Marks = _RICH, *, digits: int = 4) -> str:
     value = rounded / scale
     decimals = digits - 1 - (math.floor(math.log10(abs(value))) if value else 0)
     return f"{value:.{max(0, decimals)}f} {unit.replace('u', signs.micro)}"
+
+
+def amount(value: float, unit: str) -> str:
+    """A number of bytes, or of bytes a second, of three figures: `18.9 kB`, `4.72 TB/s`."""
+    rounded = float(f"{value:.2e}")
+    prefix, scale = next(((p, s) for p, s in _PREFIXES if rounded >= s), _PREFIXES[-1])
+    value = rounded / scale
+    decimals = 0 if scale == 1 or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f} {prefix}{unit}"
 
 
 def durations(times: Sequence[float | None], signs: Marks = _RICH) -> tuple[str, ...]:
