@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,13 @@ UNSUPPORTED_TEXTS = (
     "0 active drivers",
     "cudaErrorNoKernelImageForDevice",
 )
+#: Of these, what torch and Triton say where no GPU can be used.
+NO_GPU_TEXTS = (
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "0 active drivers",
+)
 #: Packages that only a machine with a GPU has a use for; elsewhere nobody need install them.
 GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "tilelang"})
 #: Module -> what pip calls it, where that is another name.
@@ -85,6 +93,8 @@ def explain(error: BaseException, stage: str, paths: Paths) -> dict[str, str]:
         text, detail = "(its message could not be read)", ""
     verdict = _verdict(error, kind, text, stage)
     message = _message(error, kind, text, paths)
+    if verdict == "unsupported" and _says(NO_GPU_TEXTS, error, kind, text):
+        message = f"it needs a GPU, and this machine has none that can be used: {message}"
     return {
         "verdict": verdict,
         "message": _clean(paths.restore(message), MESSAGE_CHARS),
@@ -93,24 +103,29 @@ def explain(error: BaseException, stage: str, paths: Paths) -> dict[str, str]:
 
 
 def _verdict(error: BaseException, kind: str, text: str, stage: str) -> str:
-    chain = f"{kind}: {text}" + "".join(
-        f"\n{type(e).__name__}: {e}" for e in (error.__cause__, error.__context__) if e
-    )
     if isinstance(error, Refused):
         return error.verdict
     if isinstance(error, NoKernel):
         return "import_error"
     if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         return "crashed"
-    if any(words in chain for words in UNSUPPORTED_TEXTS) or _lacks_gpu(error, text):
+    if _says(UNSUPPORTED_TEXTS, error, kind, text) or _lacks_gpu(error, text):
         return "unsupported"
-    if isinstance(error, MemoryError) or any(words in chain for words in MEMORY_TEXTS):
+    if isinstance(error, MemoryError) or _says(MEMORY_TEXTS, error, kind, text):
         return "out_of_memory"
-    if isinstance(error, SyntaxError) or any(words in chain for words in COMPILE_TEXTS):
+    if isinstance(error, SyntaxError) or _says(COMPILE_TEXTS, error, kind, text):
         return "compile_error"
     if stage == "import":
         return "import_error"
     return "runtime_error"
+
+
+def _says(known: Iterable[str], error: BaseException, kind: str, text: str) -> bool:
+    """Whether one of these texts is in the error or in what it came of."""
+    chain = f"{kind}: {text}" + "".join(
+        f"\n{type(e).__name__}: {e}" for e in (error.__cause__, error.__context__) if e
+    )
+    return any(words in chain for words in known)
 
 
 def _lacks_gpu(error: BaseException, text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness import faults
 
 PATHS = faults.Paths("", "")
@@ -34,3 +36,29 @@ def test_a_cuda_out_of_memory_is_one() -> None:
         ]
         == "out_of_memory"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AssertionError("Torch not compiled with CUDA enabled"),
+        RuntimeError("Found no NVIDIA driver on your system."),
+        RuntimeError("No CUDA GPUs are available"),
+        RuntimeError("0 active drivers ([]). There should only be one."),
+    ],
+)
+def test_where_there_is_no_gpu_that_is_said_first_and_the_raw_reason_after(
+    error: Exception,
+) -> None:
+    told = faults.explain(error, "call", PATHS)
+    assert told["verdict"] == "unsupported"
+    assert told["message"] == (
+        "it needs a GPU, and this machine has none that can be used: "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def test_a_gpu_that_lacks_something_is_not_called_none() -> None:
+    text = "CUDA error: no kernel image is available for execution on the device"
+    told = faults.explain(RuntimeError(text), "call", PATHS)
+    assert told["verdict"] == "unsupported" and told["message"] == f"RuntimeError: {text}"

@@ -221,6 +221,17 @@ def test_a_failure_says_where_why_and_what_to_do() -> None:
     assert drawn.rstrip().endswith("broken did not pass: wrong_answer")
 
 
+def test_what_cannot_run_here_is_not_said_to_have_failed() -> None:
+    lacking = make_failure(SHAPES[0], Verdict.UNSUPPORTED, "it needs a GPU")
+    run = make_run("mine", verdict=Verdict.UNSUPPORTED, failures=[lacking])
+    drawn = draw(run_view(run, signs=text.marks("utf-8")), 100)
+    assert drawn.rstrip().endswith("mine cannot run here: unsupported")
+    assert "did not pass" not in drawn
+    wrong = make_failure(SHAPES[1], Verdict.WRONG_ANSWER, "7 of 7168 elements differ")
+    run = make_run("mine", verdict=Verdict.UNSUPPORTED, failures=[lacking, wrong])
+    assert "mine did not pass" in draw(run_view(run, signs=text.marks("utf-8")), 100)
+
+
 def test_fifty_failures_are_three_lines_the_runs_own_verdict_first_and_a_way_to_all() -> None:
     plain_ones = [make_failure(SHAPES[0], Verdict.WRONG_ANSWER, f"number {i}") for i in range(49)]
     grave = make_failure(SHAPES[1], Verdict.TAMPERED, "it went on")

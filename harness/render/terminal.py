@@ -261,6 +261,8 @@ def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None)
     """What a reader takes home, in hyperfine's manner."""
     name = plain(run.submission.name, signs.encoding)
     summary = leaderboard.summarise(run)
+    if run.verdict is Verdict.UNSUPPORTED and not _wrong(run):
+        return Text(f"{name} cannot run here: {run.verdict}")
     if run.verdict is not Verdict.PASSED:
         return Text(f"{name} did not pass: {run.verdict}")
     said = Text(f"{name} passed")
@@ -278,3 +280,9 @@ def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None)
     elif run.mode is not Mode.TEST and (reason := leaderboard.ineligible(run)) is not None:
         said.append(f"; not ranked: {reason}")
     return said
+
+
+def _wrong(run: Run) -> bool:
+    """Whether a case failed by the submission's own fault, beside those that cannot run here."""
+    good = (Verdict.PASSED, Verdict.UNSUPPORTED)
+    return any(case.verdict not in good for case in run.cases)
