@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -381,11 +382,15 @@ def test_a_filter_that_fits_nothing_says_so(
 def test_an_empty_board_says_what_to_run_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    task = tmp_path / "task"
+    ignored = shutil.ignore_patterns("__pycache__", "results")
+    shutil.copytree(ROOT / "tests/problems/double", task, ignore=ignored)
+    before = sorted(task.rglob("*"))
+    monkeypatch.chdir(task)
     monkeypatch.delenv("HARNESS_DB", raising=False)
     assert cli.run(["leaderboard"]) == 0
     assert "harness run submissions/torch_dequant.py" in capfd.readouterr().out
-    assert not list(tmp_path.iterdir())
+    assert sorted(task.rglob("*")) == before
 
 
 def test_wrong_arguments_and_databases_exit_with_2_or_3_and_one_line(
