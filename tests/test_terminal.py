@@ -15,12 +15,13 @@ import pytest
 from rich.console import RenderableType
 
 from harness import cli, leaderboard
-from harness.model import Board, Doubt, Mode, Run, Verdict
+from harness.model import Board, CaseResult, Doubt, Mode, Run, Verdict
 from harness.render import text
 from harness.render.standings import boards_view
 from harness.render.terminal import make_console, run_view
+from harness.session import RUN_TOO_LONG
 from harness.store import open_store
-from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run
+from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run, make_shape
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -246,6 +247,54 @@ def test_fifty_failures_are_three_lines_the_runs_own_verdict_first_and_a_way_to_
     assert "number 2" not in short
     assert "and 47 more; `harness show abc` lists them all" in short
     assert draw(run_view(run, signs=text.marks("utf-8"), full=True), 100).count("number ") == 49
+
+
+def numbered(count: int, verdict: Verdict, message: str) -> list[CaseResult]:
+    shapes = [make_shape(number, 16, 1) for number in range(1, count + 1)]
+    return [make_failure(shape, verdict, message) for shape in shapes]
+
+
+def test_cases_that_nobody_tried_are_counted_and_are_no_failures_of_their_own() -> None:
+    signs = text.marks("utf-8")
+    over = numbered(52, Verdict.TIMED_OUT, RUN_TOO_LONG)
+    replaced = [
+        *numbered(2, Verdict.CRASHED, "the process ended (signal SIGSEGV)"),
+        *numbered(50, Verdict.CRASHED, "not tried: its process had to be replaced too often"),
+    ]
+    for failures, count, first in ((over, 51, RUN_TOO_LONG), (replaced, 50, "the process ended")):
+        run = make_run(verdict=failures[0].verdict, failures=failures, times_us=())
+        for full in (False, True):
+            drawn = draw(run_view(run, signs=signs, full=full))
+            assert drawn.count(first) == 1
+            assert f"and {count} more that were not reached\n" in drawn
+            assert "not tried" not in drawn and "51x16x1" not in drawn
+            assert "lists them all" not in drawn
+
+
+def test_a_submission_cannot_have_all_its_failures_left_out_by_their_words() -> None:
+    run = make_run(
+        verdict=Verdict.RUNTIME_ERROR,
+        failures=numbered(9, Verdict.RUNTIME_ERROR, "not tried: haha"),
+    )
+    assert "not tried: haha" in draw(run_view(run, signs=text.marks("utf-8")))
+
+
+def test_failures_with_the_same_words_are_one_and_show_says_where_they_all_are() -> None:
+    run = make_run(
+        verdict=Verdict.RUNTIME_ERROR, failures=numbered(52, Verdict.RUNTIME_ERROR, "no")
+    )
+    short = draw(run_view(run, signs=text.marks("utf-8")))
+    assert "runtime_error  1x16x1 normal inputs and 51 more: no\n" in short
+    assert "lists them all" not in short
+    whole = draw(run_view(run, signs=text.marks("utf-8"), full=True))
+    assert "the same: 2x16x1 normal, 3x16x1 normal, " in whole and "52x16x1 normal\n" in whole
+
+
+def test_show_lists_a_failure_once_with_how_far_off_it_was() -> None:
+    drawn = draw(run_view(failed(), signs=text.marks("utf-8"), full=True))
+    assert drawn.count("7168x16384x1") == 1
+    assert "expected 12.5, got 0.0 (largest error 12.5, 8192 ulp)" in drawn
+    assert drawn.index("cases that passed") < drawn.index("128x256x1  competition")
 
 
 @pytest.mark.parametrize("doubt", list(Doubt))

@@ -6,7 +6,7 @@ Text of a submission is shown, never interpreted: it goes through text.plain int
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -51,7 +51,7 @@ def run_view(
     """
     parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
     if full:
-        parts += ["", _cases(run, signs)]
+        parts += _passed(run, signs)
     timed = [c for c in run.cases if c.case.kind is CaseKind.BENCHMARK and c.timing is not None]
     if timed:
         parts += ["", _times(run, timed, signs)]
@@ -94,23 +94,65 @@ def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[Rend
     failed = [c for c in run.cases if isinstance(c.outcome, Failed)]
     if run.message and not any(c.message and c.message in run.message for c in failed):
         yield Text(plain(run.message, signs.encoding), "red")
+    tried = _tried(failed)
     # What is wrong is wrong everywhere, as a rule: fifty lines say no more than three.
-    told_first = sorted(failed, key=lambda case: case.verdict is not run.verdict)
-    shown = failed if full else told_first[:FAILURES_SHOWN]
-    for case in shown:
-        line = Text(case.verdict.value, _colour(case.verdict))
-        said = f"  {_place(case, signs)}: {plain(case.message, signs.encoding)}"
-        yield _indented(line.append(said, "default"))
-        if case.outcome.check is not None and case.outcome.check.hint not in case.message:
-            yield _indented(Text(f"hint: {plain(case.outcome.check.hint, signs.encoding)}"))
-    if len(shown) < len(failed):
-        name = plain(run.id, signs.encoding)
+    groups = sorted(_alike(tried, full), key=lambda group: group[0].verdict is not run.verdict)
+    shown = groups if full else groups[:FAILURES_SHOWN]
+    for group in shown:
+        yield from _failure(group, signs, full)
+    rest = len(tried) - sum(map(len, shown))
+    name = plain(run.id, signs.encoding)
+    if rest:
         where = f"; `harness show {name}` lists them all" if stored else ""
-        yield _indented(Text(f"and {len(failed) - len(shown)} more{where}", "dim"))
+        yield _indented(Text(f"and {rest} more{where}", "dim"))
+    if len(tried) < len(failed):
+        yield _indented(Text(f"and {len(failed) - len(tried)} more that were not reached", "dim"))
     advice = {c.verdict for c in failed} | {run.verdict}
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
             yield _indented(Text(f"{verdict}: {words.VERDICTS[verdict]}"))
+
+
+def _tried(failed: Sequence[CaseResult]) -> list[CaseResult]:
+    """Without the cases that nobody tried; never empty where something failed."""
+    tried, over = [], False
+    for case in failed:
+        late = case.message.startswith(words.RUN_TOO_LONG)
+        if not (case.message.startswith(words.NOT_TRIED) or (late and over)):
+            tried.append(case)
+        over = over or late
+    return tried or list(failed[:1])
+
+
+def _alike(failed: Sequence[CaseResult], full: bool) -> list[list[CaseResult]]:
+    """Cases that failed with the same words together, in the order of the first of each."""
+    groups: dict[tuple[Verdict, str], list[CaseResult]] = {}
+    for case in failed:
+        groups.setdefault((case.verdict, _why(case, full)), []).append(case)
+    return list(groups.values())
+
+
+def _why(case: CaseResult, full: bool) -> str:
+    """Its message; with how far off it was, for whoever wants everything."""
+    check = case.outcome.check
+    if not full or check is None:
+        return case.message
+    return f"{case.message} (largest error {check.max_abs:.4g}, {check.max_ulp:.4g} ulp)"
+
+
+def _failure(group: Sequence[CaseResult], signs: Marks, full: bool) -> Iterator[RenderableType]:
+    """One failure and where it was met: in full everywhere, else first."""
+    case = group[0]
+    line = Text(case.verdict.value, _colour(case.verdict))
+    others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+    why = plain(_why(case, full), signs.encoding)
+    yield _indented(line.append(f"  {_place(case, signs)} inputs{others}: {why}", "default"))
+    check = case.outcome.check
+    if check is not None and check.hint not in case.message:
+        yield _indented(Text(f"hint: {plain(check.hint, signs.encoding)}"))
+    if full and others:
+        places = ", ".join(_place(other, signs) for other in group[1:])
+        yield _indented(Text(f"the same: {places}", "dim"))
 
 
 def _indented(line: Text) -> Padding:
@@ -119,34 +161,37 @@ def _indented(line: Text) -> Padding:
 
 def _place(case: CaseResult, signs: Marks) -> str:
     shape, inputs = (plain(t, signs.encoding) for t in (case.case.shape.label, case.case.inputs))
-    return f"{shape} {inputs} inputs"
+    return f"{shape} {inputs}"
 
 
-def _cases(run: Run, signs: Marks) -> RenderableType:
-    """Every case: what was checked and how far off it was."""
+def _passed(run: Run, signs: Marks) -> Iterator[RenderableType]:
+    """The cases that passed, what was checked and how far off it was; failures are told above."""
+    cases = [case for case in run.cases if not isinstance(case.outcome, Failed)]
+    if not cases:
+        return
     columns = [
         Column("case", order=4),
         Column("shape", wrap=True),
         Column("inputs", wrap=True),
-        Column("verdict", wrap=True),
         Column("mismatches", right=True, order=3),
         Column("largest error", right=True, order=2),
         Column("ulp", right=True, order=1),
     ]
     rows = []
-    for case in run.cases:
+    for case in cases:
         check = case.outcome.check
         row: list[Cell] = [
             case.case.kind.value,
             plain(case.case.shape.label, signs.encoding),
             plain(case.case.inputs, signs.encoding),
-            (case.verdict.value, _colour(case.verdict)),
             f"{check.mismatches} of {check.elements}" if check else signs.none,
             f"{check.max_abs:.4g}" if check else signs.none,
             f"{check.max_ulp:.4g}" if check else signs.none,
         ]
         rows.append(row)
-    return Fitted(columns, rows)
+    yield ""
+    yield Text("cases that passed", "dim")
+    yield Fitted(columns, rows)
 
 
 def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
