@@ -19,7 +19,7 @@ from harness.store import open_store
 from tests.fakes import SHAPES, make_failure, make_run
 
 RUN = """id task mode verdict message created duration_s submission device reference isolation
-clock doubts score_ns rank cases"""
+clock doubts score_ns rank cases log"""
 CASE = "kind shape inputs verdict message check timing"
 CHECK = "max_abs max_rel max_ulp mismatches elements worst"
 TIMING = """median_ns low_ns high_ns mean_ns std_ns best_ns worst_ns samples processes
@@ -45,11 +45,12 @@ def strict(document: str) -> Any:
 
 def test_a_run_has_exactly_the_fields_of_the_schema() -> None:
     failure = make_failure(SHAPES[0], Verdict.WRONG_ANSWER, "7 differ")
-    run = make_run(id="abc", failures=[failure], doubts=[Doubt.NOISY])
+    run = make_run(id="abc", failures=[failure], doubts=[Doubt.NOISY], log="a\n" * 9000)
     document = strict(export.dumps(export.run_document([run], {"abc": 3})))
     assert list(document) == ["schema", "runs"] and document["schema"] == 1
     (shown,) = document["runs"]
     assert sorted(shown) == sorted(RUN.split())
+    assert shown["log"] == "a\n" * 9000
     assert shown["rank"] == 3 and shown["score_ns"] == run.score_ns
     assert shown["created"] == "2026-03-01T12:00:00.000Z" and shown["duration_s"] == 22.4
     assert sorted(shown["submission"]) == ["author", "name", "path", "sha256"]

@@ -15,6 +15,7 @@ import pytest
 from rich.console import RenderableType
 
 from harness import cli, leaderboard
+from harness.log import BoundedLog
 from harness.model import Board, CaseResult, Doubt, Mode, Run, Verdict
 from harness.render import text
 from harness.render.standings import boards_view
@@ -295,6 +296,48 @@ def test_show_lists_a_failure_once_with_how_far_off_it_was() -> None:
     assert drawn.count("7168x16384x1") == 1
     assert "expected 12.5, got 0.0 (largest error 12.5, 8192 ulp)" in drawn
     assert drawn.index("cases that passed") < drawn.index("128x256x1  competition")
+
+
+def printing(count: int) -> Run:
+    return make_run(id="abc", log="".join(f"line {number}\n" for number in range(count)))
+
+
+def test_a_run_says_that_it_printed_something_and_where_that_is() -> None:
+    signs = text.marks("utf-8")
+    said = "it printed 5000 lines; `harness show abc` has them\n"
+    drawn = draw(run_view(printing(5000), signs=signs))
+    assert said in drawn and "line 0" not in drawn
+    assert "it printed 1 line; `harness show abc` has it\n" in draw(
+        run_view(printing(1), signs=signs)
+    )
+    assert "printed" not in draw(run_view(make_run(log="\n \n"), signs=signs))
+
+
+def test_a_log_that_was_cut_is_more_than_its_lines_and_a_traceback_is_called_one() -> None:
+    log = BoundedLog(100)
+    log.feed(b"0123456789\n" * 50)
+    kept = log.text()
+    error = 'Traceback (most recent call last):\n  File "x.py"\nValueError: no\n'
+    drawn = draw(run_view(make_run(log=kept + error), signs=text.marks("utf-8")))
+    count = len((kept + error).rstrip().split("\n"))
+    assert f"it printed more than {count} lines, a traceback among them;" in drawn
+
+
+def test_what_is_not_kept_is_shown_at_once_in_part() -> None:
+    drawn = draw(run_view(printing(5000), signs=text.marks("utf-8"), stored=False))
+    assert "line 2\n" in drawn and "line 3\n" not in drawn
+    assert "[4994 more lines" in drawn and "harness show" not in drawn
+    assert "line 4996\n" not in drawn and "line 4997\n" in drawn and "line 4999\n" in drawn
+
+
+def test_show_has_both_ends_of_a_log_and_counts_what_lies_between() -> None:
+    signs = text.marks("utf-8")
+    drawn = draw(run_view(printing(5000), signs=signs, full=True))
+    assert "  line 19\n  [4960 more lines; --json has them]\n  line 4980\n" in drawn
+    assert drawn.count("  line ") == 40
+    assert draw(run_view(printing(41), signs=signs, full=True)).count("  line ") == 41
+    wide = draw(run_view(make_run(log="a" + "x" * 50_000 + "z"), signs=signs, full=True))
+    assert "[... 49402 characters ...]" in wide and len(wide) < 3000
 
 
 @pytest.mark.parametrize("doubt", list(Doubt))

@@ -66,6 +66,7 @@ def _run(run: Run, rank: int | None) -> dict[str, Any]:
         "score_ns": _number(run.score_ns),
         "rank": rank,
         "cases": [_case(case) for case in run.cases],
+        "log": run.log,
     }
 
 

@@ -6,6 +6,7 @@ Text of a submission is shown, never interpreted: it goes through text.plain int
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -34,6 +35,16 @@ __all__ = ["make_console", "run_view"]
 #: Cases that failed, in the short view.
 FAILURES_SHOWN = 3
 
+#: Lines of a log that are shown from its beginning and from its end, of a run in full and in short.
+LOG_LINES = 20
+LOG_LINES_BRIEF = 3
+#: A longer line of a log is shown without its middle.
+LINE_CHARS = 600
+
+_TRACEBACK = "Traceback (most recent call last):"
+#: log.py's note in place of what it dropped.
+_LEFT_OUT = re.compile(r"\[\.\.\. \d+ bytes left out \.\.\.\]")
+
 
 def run_view(
     run: Run,
@@ -47,7 +58,7 @@ def run_view(
     """A run for people: verdict, failures, times, doubts, one closing sentence.
 
     `standing` is the run's place among `of` on its board.  `full` adds every case, the samples'
-    distribution, the environment, notes and the log, which `harness show` has of what is `stored`.
+    distribution, the environment and the log's ends, which `harness show` has of what is `stored`.
     """
     parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
     if full:
@@ -58,8 +69,7 @@ def run_view(
     if timed and full:
         parts += ["", *_histograms(timed, signs)]
     parts += _remarks(run, signs)
-    if full:
-        parts += _background(run, signs)
+    parts += _background(run, signs) if full else _log_hint(run, signs, stored)
     parts += ["", _sentence(run, signs, standing, of)]
     return Group(*parts)
 
@@ -295,11 +305,49 @@ def _background(run: Run, signs: Marks) -> Iterator[RenderableType]:
         name, value = plain(name, signs.encoding), plain(value, signs.encoding)
         table.add_row(_folding(name, "dim"), _folding(value))
     yield table
-    if run.log.strip():
-        yield ""
-        yield Text("what it printed", "dim")
-        for line in text.lines(run.log.rstrip("\n"), signs.encoding):
-            yield _indented(_folding(line))
+    yield from _printed(run, signs, LOG_LINES)
+
+
+def _printed(run: Run, signs: Marks, most: int) -> Iterator[RenderableType]:
+    """The first and the last `most` lines of the log, and how many lie between."""
+    if not run.log.strip():
+        return
+    yield ""
+    yield Text("what it printed", "dim")
+    printed = text.lines(run.log.rstrip("\n"), signs.encoding)
+    between = len(printed) - 2 * most
+    if between <= 1:  # a line that says so would be no shorter
+        yield from (_indented(_folding(_cut(line))) for line in printed)
+        return
+    yield from (_indented(_folding(_cut(line))) for line in printed[:most])
+    yield _indented(Text(f"[{between} more lines; --json has them]", "dim"))
+    yield from (_indented(_folding(_cut(line))) for line in printed[-most:])
+
+
+def _cut(line: str) -> str:
+    """A line without its middle where it would fill a screen."""
+    if len(line) <= LINE_CHARS:
+        return line
+    half = LINE_CHARS // 2
+    return f"{line[:half]}[... {len(line) - 2 * half} characters ...]{line[-half:]}"
+
+
+def _log_hint(run: Run, signs: Marks, stored: bool) -> Iterator[RenderableType]:
+    """That it printed something, and where that is; some of it where it is not kept."""
+    if not run.log.strip():
+        return
+    if not stored:
+        yield from _printed(run, signs, LOG_LINES_BRIEF)
+        return
+    printed = run.log.rstrip("\n").split("\n")
+    # What a run keeps of a log is bounded, and ends with the traceback of its last error.
+    more = "more than " if any(_LEFT_OUT.fullmatch(line) for line in printed) else ""
+    count = f"{more}1 line" if len(printed) == 1 else f"{more}{len(printed)} lines"
+    trace = ", a traceback among them" if _TRACEBACK in printed else ""
+    them = "it" if len(printed) == 1 else "them"
+    name = plain(run.id, signs.encoding)
+    yield ""
+    yield Text(f"it printed {count}{trace}; `harness show {name}` has {them}", "dim")
 
 
 def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None) -> Text:
