@@ -337,7 +337,7 @@ def test_show_has_both_ends_of_a_log_and_counts_what_lies_between() -> None:
     assert drawn.count("  line ") == 40
     assert draw(run_view(printing(41), signs=signs, full=True)).count("  line ") == 41
     wide = draw(run_view(make_run(log="a" + "x" * 50_000 + "z"), signs=signs, full=True))
-    assert "[... 49402 characters ...]" in wide and len(wide) < 3000
+    assert "[... 49802 characters ...]" in wide and len(wide) < 3000
 
 
 @pytest.mark.parametrize("doubt", list(Doubt))
@@ -359,6 +359,21 @@ def test_a_run_that_cannot_rank_says_why_and_one_that_does_says_its_rank() -> No
     standing = boards(entries())[0].standings[1]
     said = draw(run_view(entries()[0], signs=signs, standing=standing, of=5))
     assert "rank 1 of 5 (between 1 and 2 within noise)" in said
+
+
+def test_submissions_of_one_name_are_told_apart_by_their_authors() -> None:
+    def made(name: str, author: str, time_us: float) -> Run:
+        return make_run(name, author=author, times_us=(time_us,) * 3)
+
+    first, second, third = made("same", "ada", 20), made("same", "bob", 40), made("other", "cy", 80)
+    drawn = draw(view([first, second, third]))
+    assert "same by ada leads; same by bob takes 2.00" in drawn
+    level = draw(view([first, made("same", "bob", 20.001), third]))
+    assert "same by ada and same by bob share rank 1" in level and "; other takes 4.00" in level
+    assert "same leads; other takes 4.00" in draw(view([first, third]))
+    signs = text.marks("utf-8")
+    assert "\nsame by bob passed in 40" in draw(run_view(second, signs=signs, by_author=True))
+    assert "\nsame passed in 40" in draw(run_view(second, signs=signs))
 
 
 def test_a_run_without_cases_or_samples_is_drawn() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -90,7 +91,8 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
     """Who leads, by how much, and how sure that is."""
     first = [s for s in board.standings if s.rank == 1]
     rest = [s for s in board.standings if s.rank > 1]
-    who = text.listing([plain(s.submission, signs.encoding) for s in first])
+    names = Counter(s.submission for s in board.standings)
+    who = text.listing([_called(s, names, signs) for s in first])
     if len(first) > 1:
         said = Text(who, "bold").append(" share rank 1: their difference is within noise", "")
     elif not rest:
@@ -100,14 +102,21 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
     if rest:
         best = min(first, key=lambda s: s.score_ns)
         second = min(rest, key=lambda s: s.score_ns)
-        name = plain(second.submission, signs.encoding)
-        said.append(f"; {name} takes {_times_as_long(best, second, signs)} as long")
+        said.append(
+            f"; {_called(second, names, signs)} takes {_times_as_long(best, second, signs)} as long"
+        )
     yield said.append(".")
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
         yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
     if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
         yield Text("Range: the ranks that the noise leaves open.", "dim")
+
+
+def _called(s: Standing, names: Mapping[str, int], signs: Marks) -> str:
+    """A submission's name; with its author's where another of the board has the same name."""
+    author = f" by {s.author}" if names[s.submission] > 1 else ""
+    return plain(s.submission + author, signs.encoding)
 
 
 def _times_as_long(best: Standing, other: Standing, signs: Marks) -> str:

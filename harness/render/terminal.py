@@ -39,7 +39,7 @@ FAILURES_SHOWN = 3
 LOG_LINES = 20
 LOG_LINES_BRIEF = 3
 #: A longer line of a log is shown without its middle.
-LINE_CHARS = 600
+LINE_CHARS = 200
 
 _TRACEBACK = "Traceback (most recent call last):"
 #: log.py's note in place of what it dropped.
@@ -54,10 +54,12 @@ def run_view(
     of: int | None = None,
     full: bool = False,
     stored: bool = True,
+    by_author: bool = False,
 ) -> RenderableType:
     """A run for people: verdict, failures, times, doubts, one closing sentence.
 
-    `standing` is the run's place among `of` on its board.  `full` adds every case, the samples'
+    `standing` is the run's place among `of` on its board; `by_author` names the author beside the
+    submission, for runs of one name.  `full` adds every case, the samples'
     distribution, the environment and the log's ends, which `harness show` has of what is `stored`.
     """
     parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
@@ -70,7 +72,7 @@ def run_view(
         parts += ["", *_histograms(timed, signs)]
     parts += _remarks(run, signs)
     parts += _background(run, signs) if full else _log_hint(run, signs, stored)
-    parts += ["", _sentence(run, signs, standing, of)]
+    parts += ["", _sentence(run, signs, standing, of, by_author)]
     return Group(*parts)
 
 
@@ -350,9 +352,12 @@ def _log_hint(run: Run, signs: Marks, stored: bool) -> Iterator[RenderableType]:
     yield Text(f"it printed {count}{trace}; `harness show {name}` has {them}", "dim")
 
 
-def _sentence(run: Run, signs: Marks, standing: Standing | None, of: int | None) -> Text:
+def _sentence(
+    run: Run, signs: Marks, standing: Standing | None, of: int | None, by_author: bool
+) -> Text:
     """What a reader takes home, in hyperfine's manner."""
-    name = plain(run.submission.name, signs.encoding)
+    author = f" by {run.submission.author}" if by_author else ""
+    name = plain(run.submission.name + author, signs.encoding)
     summary = leaderboard.summarise(run)
     if run.verdict is Verdict.UNSUPPORTED and not _wrong(run):
         return Text(f"{name} cannot run here: {run.verdict}")
