@@ -79,7 +79,8 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
         if not chosen["as_json"]:
             if number > 1:
                 click.echo()
-            _show(run, task, url, stored=not chosen["no_store"])
+            namesake = [s.name for s in submissions].count(submission.name) > 1
+            _show(run, task, url, stored=not chosen["no_store"], by_author=namesake)
     if chosen["as_json"]:
         _print_json(runs, task, url, stored=not chosen["no_store"])
     return 0 if all(run.verdict is Verdict.PASSED for run in runs) else 1
@@ -183,13 +184,14 @@ def _standing(run: Run, task: Task, url: str) -> tuple[Standing | None, int | No
     return None, None
 
 
-def _show(run: Run, task: Task, url: str, *, stored: bool) -> None:
+def _show(run: Run, task: Task, url: str, *, stored: bool, by_author: bool) -> None:
     from harness.render.terminal import run_view
 
     standing, of = _standing(run, task, url) if stored else (None, None)
     console = options.console()
     signs = options.signs(console)
-    console.print(run_view(run, signs=signs, standing=standing, of=of, stored=stored))
+    view = run_view(run, signs=signs, standing=standing, of=of, stored=stored, by_author=by_author)
+    console.print(view)
 
 
 def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:
