@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from harness.errors import DeviceError
 from harness.launch import Launcher
-from harness.model import Failed, Verdict
+from harness.model import NOT_TRIED, RUN_TOO_LONG, Failed, Verdict
 from harness.progress import Emit, Progress
-from harness.session import RUN_TOO_LONG, Session
+from harness.session import Session
 from harness.window import Device, Exchange, Frame, Observation, Prepared, Window
 
 #: A submission whose worker dies in one case gets a fresh one for the next, this many times.
@@ -68,7 +68,7 @@ class Bench:
         if self._session is not None:
             if self._restarts >= MAX_RESTARTS:
                 last = Verdict.TIMED_OUT if self._session.timed_out else Verdict.CRASHED
-                return Failed(last, "not tried: its process had to be replaced too often")
+                return Failed(last, NOT_TRIED)
             # Waiting for a time limit is dear: a second time is enough to know.
             self._restarts += 2 if self._session.timed_out else 1
             self._slow = self._slow or self._session.timed_out

@@ -297,6 +297,12 @@ class Passed:
     timing: Timing | None = None
 
 
+#: What is said of a case that met the end of the run's time: the first was running, the others came
+#: too late; and of one that no worker was left for.  Views count these instead of telling them.
+RUN_TOO_LONG = "the run took longer than its time limit (--timeout)"
+NOT_TRIED = "not tried: its process had to be replaced too often"
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     verdict: Verdict

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from harness import wire
-from harness.model import Failed, Verdict
+from harness.model import RUN_TOO_LONG, Failed, Verdict
 from harness.sandbox import Confined
 
 #: What a worker may say of itself.  Anything worse, or better, is the judge's to find.
@@ -34,9 +34,6 @@ _LAST_BREATH_NS = 500_000_000
 
 #: What a worker answers to an order; "ready" to every other.
 _REPLIES = {"start": "hello", "call": "done", "observe": "observed"}
-
-
-RUN_TOO_LONG = "the run took longer than its time limit (--timeout)"
 
 
 class _Breach(Exception):

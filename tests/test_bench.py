@@ -9,8 +9,7 @@ import pytest
 
 from harness.bench import MAX_RESTARTS, Bench
 from harness.errors import DeviceError
-from harness.model import Failed, Limits, Verdict
-from harness.session import RUN_TOO_LONG
+from harness.model import RUN_TOO_LONG, Failed, Limits, Verdict
 
 SETTLED = object()
 

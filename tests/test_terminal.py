@@ -16,11 +16,10 @@ from rich.console import RenderableType
 
 from harness import cli, leaderboard
 from harness.log import BoundedLog
-from harness.model import Board, CaseResult, Doubt, Mode, Run, Verdict
+from harness.model import RUN_TOO_LONG, Board, CaseResult, Doubt, Mode, Run, Verdict
 from harness.render import text
 from harness.render.standings import boards_view
 from harness.render.terminal import make_console, run_view
-from harness.session import RUN_TOO_LONG
 from harness.store import open_store
 from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run, make_shape
 

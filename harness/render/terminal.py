@@ -16,6 +16,8 @@ from rich.text import Text
 
 from harness import leaderboard
 from harness.model import (
+    NOT_TRIED,
+    RUN_TOO_LONG,
     CaseKind,
     CaseResult,
     Failed,
@@ -129,8 +131,8 @@ def _tried(failed: Sequence[CaseResult]) -> list[CaseResult]:
     """Without the cases that nobody tried; never empty where something failed."""
     tried, over = [], False
     for case in failed:
-        late = case.message.startswith(words.RUN_TOO_LONG)
-        if not (case.message.startswith(words.NOT_TRIED) or (late and over)):
+        late = case.message == RUN_TOO_LONG
+        if not (case.message == NOT_TRIED or (late and over)):
             tried.append(case)
         over = over or late
     return tried or list(failed[:1])

@@ -38,11 +38,6 @@ VERDICTS: dict[Verdict, str] = {
     Verdict.PROTOCOL_ERROR: "its process sent something that is no answer",
 }
 
-#: How the message begins of a case that was never tried, and of one that met the end of the run's
-#: time: the first such case was running, the others came too late (bench.py, session.py).
-NOT_TRIED = "not tried"
-RUN_TOO_LONG = "the run took longer than its time limit"
-
 #: Whose clock the times are from.
 CLOCKS: dict[Clock, str] = {
     Clock.JUDGE: "judge's clock",
