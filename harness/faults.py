@@ -37,29 +37,26 @@ class Refused(Exception):
         self.message = message
 
 
-#: The device cannot run it, whatever the code is worth (torch 2.10 to 2.13, CUDA 12 and 13).
-UNSUPPORTED_TEXTS = (
-    "CUBLAS_STATUS_NOT_SUPPORTED",
-    "CUBLAS_STATUS_ARCH_MISMATCH",
-    "no kernel image is available",
+#: What torch and Triton say where no GPU can be used.
+NO_GPU_TEXTS = (
     "Torch not compiled with CUDA enabled",
     "Found no NVIDIA driver",
     "No CUDA GPUs are available",
+    "0 active drivers",
+)
+#: The device cannot run it, whatever the code is worth (torch 2.10 to 2.13, CUDA 12 and 13).
+UNSUPPORTED_TEXTS = (
+    *NO_GPU_TEXTS,
+    "CUBLAS_STATUS_NOT_SUPPORTED",
+    "CUBLAS_STATUS_ARCH_MISMATCH",
+    "no kernel image is available",
     "device kernel image is invalid",
     "is only supported on CUDA devices with compute capability",
     "Invalid scaling configuration",
     "CUDA does not support swizzle",
     "CPU does not support swizzle",
     "CUDA driver version is insufficient",
-    "0 active drivers",
     "cudaErrorNoKernelImageForDevice",
-)
-#: Of these, what torch and Triton say where no GPU can be used.
-NO_GPU_TEXTS = (
-    "Torch not compiled with CUDA enabled",
-    "Found no NVIDIA driver",
-    "No CUDA GPUs are available",
-    "0 active drivers",
 )
 #: Packages that only a machine with a GPU has a use for; elsewhere nobody need install them.
 GPU_PACKAGES = frozenset({"triton", "cutlass", "cuda", "cupy", "pycuda", "tilelang"})

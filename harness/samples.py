@@ -10,7 +10,7 @@ from harness.leaderboard import is_time
 from harness.model import Clock, Timing
 from harness.timing import Estimate
 
-#: A judge's clock calibrates away a constant of each worker process; what lies further below the
+#: A judge's clock calibrates away a constant of each worker process; what lies further from the
 #: worker's own events than this is `tampered` when it is measured (calibration.SINGLE_SLACK_NS).
 OFFSET_NS = 5_000.0
 

@@ -92,8 +92,7 @@ def compare(
     for _ in range(LOOKS):
         times: dict[str, dict[Shape, list[float]]] = {"base": {}, "head": {}}
         for side, processes in GROUP:
-            known = sum(map(len, ratios.values())) or _pairs(times)
-            if known >= LEAST_PAIRS and not time_left():
+            if (found or _pairs(times) >= LEAST_PAIRS) and not time_left():
                 break
             run = measure(side, processes)
             if problem := _problem(side, baseline, run, shapes, processes):

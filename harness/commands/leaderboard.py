@@ -68,9 +68,12 @@ def command(
 
     Exit code 1 when --confirm found a run that does not pass any more.
     """
+    from harness.task import find_root
+
     if with_source and html is None:
         raise click.UsageError("--with-source is for --html FILE")
-    root = options.task_root(problem) if db else options.known_root(problem)
+    # Without --db the results are the task's, so there must be one.
+    root = options.task_root(problem) if db else find_root(problem, Path.cwd(), None)
     url = options.store_url(db, root)
     confirmed = True
     if confirm is not None:

@@ -112,13 +112,6 @@ def task_root(problem: Path | None) -> Path | None:
         return None
 
 
-def known_root(problem: Path | None) -> Path:
-    """The task's folder, whose results are meant; outside of any a TaskError."""
-    from harness.task import find_root
-
-    return find_root(problem, Path.cwd(), None)
-
-
 def task_at(root: Path | None) -> Task | None:
     """The task in a folder, None where there is none."""
     if root is None:

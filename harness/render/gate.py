@@ -62,7 +62,7 @@ def _lines(finding: Finding, signs: Marks) -> Iterator[RenderableType]:
             and not (case is told and f"{place(case.case)}: {case.message}" in finding.message)
         ]
         for case in failed[:_FAILURES]:
-            said = f"{case.verdict} {case.case.shape} ({case.case.inputs}): {case.message}"
+            said = f"{case.verdict} {place(case.case)}: {case.message}"
             yield _indented(_shown(said, signs), "default")
         if len(failed) > _FAILURES:
             yield _indented(f"and {len(failed) - _FAILURES} more; --json has them all", "dim")
