@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,19 @@ from harness import scratch
 from harness.compile_cache import copy_plain_files, scratch_folder
 
 LEVELS = 1100  # beyond Python's stack, and beyond the longest path
+
+
+@pytest.fixture
+def ground() -> Iterator[Path]:
+    """A folder for hostile trees, and none of pytest's.
+
+    One that a failed test leaves would end every later pytest of this user, which removes old
+    folders with shutil.rmtree: hence also `rm`, which no defence taken away here can stop.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="harness-ground-"))
+    yield folder
+    subprocess.run(["chmod", "-R", "u+rwx", folder], check=True)
+    subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def dig(folder: Path, levels: int) -> None:
@@ -25,11 +41,11 @@ def dig(folder: Path, levels: int) -> None:
     os.close(here)
 
 
-def test_remove_leaves_nothing_of_a_hostile_tree(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+def test_remove_leaves_nothing_of_a_hostile_tree(ground: Path) -> None:
+    victim = ground / "victim"
     victim.mkdir()
     (victim / "kept").write_text("kept")
-    folder = tmp_path / "scratch"
+    folder = ground / "scratch"
     folder.mkdir()
     dig(folder, LEVELS)
     os.mkfifo(folder / "pipe")
@@ -41,7 +57,7 @@ def test_remove_leaves_nothing_of_a_hostile_tree(tmp_path: Path) -> None:
     (folder / "closed").chmod(0)
     folder.chmod(0)
     scratch.remove(folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["victim"]
+    assert [path.name for path in ground.iterdir()] == ["victim"]
     assert (victim / "kept").read_text() == "kept"
 
 
@@ -53,10 +69,10 @@ def test_remove_takes_a_link_and_not_what_it_points_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["victim"]
 
 
-def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
-    dig(tmp_path, LEVELS)
-    assert scratch.usage(tmp_path)[1] > scratch.MAX_FILES
-    scratch.remove(tmp_path / "deep")
+def test_what_lies_too_deep_to_be_counted_is_too_much(ground: Path) -> None:
+    dig(ground, LEVELS)
+    assert scratch.usage(ground)[1] > scratch.MAX_FILES
+    scratch.remove(ground / "deep")
 
 
 def test_a_link_in_the_place_of_a_cache_is_not_copied(tmp_path: Path) -> None:
@@ -85,17 +101,17 @@ def test_links_inside_a_cache_are_left_out_and_files_keep_their_times(tmp_path: 
 
 
 def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with scratch_folder("0" * 32, tmp_path / "kept") as folder:
+    monkeypatch.setattr("tempfile.tempdir", str(ground))
+    with scratch_folder("0" * 32, ground / "kept") as folder:
         dig(folder / "cache", LEVELS)
-    with scratch_folder("1" * 32, tmp_path / "kept") as folder:
+    with scratch_folder("1" * 32, ground / "kept") as folder:
         (folder / "cache").rmdir()
         (folder / "cache").symlink_to("/etc")
-    left = {path.name for path in tmp_path.iterdir() if path.suffix != ".lock"}
+    left = {path.name for path in ground.iterdir() if path.suffix != ".lock"}
     assert left <= {"kept"}
-    assert not [p for p in tmp_path.rglob("kept/*") if p.name in ("0" * 32, "1" * 32)]
+    assert not [p for p in ground.rglob("kept/*") if p.name in ("0" * 32, "1" * 32)]
 
 
 def test_a_folder_is_emptied_only_when_it_holds_too_much(tmp_path: Path) -> None:
