@@ -19,7 +19,7 @@ import harness
 from harness import codec, leaderboard, samples, stats
 from harness.errors import UsageError
 from harness.model import CaseResult, Clock, Run, Timing, Verdict
-from harness.timing import FLOOR_SHARE
+from harness.timing import FLOOR_SHARE, Estimate
 
 FORMAT = "kernel-harness bundle"
 SCHEMA = 1
@@ -138,6 +138,8 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
     if not _same(samples.centre_of(timing.process_medians_ns), timing.median_ns):
         return ["its time is not the centre of its processes' medians, as harness 0.2 has it"]
     found = []
+    if not _summarises(timing, estimates):
+        found.append("its mean, deviation, extremes or counts are not those of its samples")
     if not _follow(timing, clock):
         found.append("a process's published median does not follow from its samples")
     least = stats.process_interval([one.samples_ns for one in estimates])
@@ -162,6 +164,25 @@ def _follow(timing: Timing, clock: Clock) -> bool:
         if "judge clock" not in timing.classes or off > 2 * samples.OFFSET_NS:
             return False
     return True
+
+
+def _summarises(timing: Timing, estimates: Sequence[Estimate]) -> bool:
+    """Whether what is said of the samples beside their centre is so."""
+    flat = [value for one in estimates for value in one.samples_ns]
+    if (timing.samples, timing.processes) != (len(flat), len(estimates)):
+        return False
+    if "judge clock" in timing.classes:
+        return True  # of the judge's samples, then, in some processes
+    std = stats.sample_std(flat)
+    if (timing.std_ns is None) != (std is None):
+        return False
+    pairs = [
+        (timing.mean_ns, stats.mean(flat)),
+        (timing.best_ns, min(flat)),
+        (timing.worst_ns, max(flat)),
+        (timing.std_ns or 0.0, std or 0.0),
+    ]
+    return all(math.isclose(a, b, rel_tol=_ROUNDED, abs_tol=1.0) for a, b in pairs)
 
 
 def replayed(old: Run, new: Run) -> tuple[tuple[CaseResult, CaseResult | None], ...]:

@@ -61,10 +61,8 @@ def scratch_folder(key: str, cache_root: Path) -> Iterator[Path]:
 
 def _claim(path: Path, stack: contextlib.ExitStack) -> Path:
     """Create `path`, or a path of its own when another run holds it."""
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    stack.callback(os.close, lock)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(Path(f"{path}.lock"), stack)
         scratch.remove(path)  # of a run that was killed
         path.mkdir(mode=0o700)
     except (BlockingIOError, FileExistsError):
@@ -75,6 +73,19 @@ def _claim(path: Path, stack: contextlib.ExitStack) -> Path:
             "that can be written"
         ) from None
     return path
+
+
+def _lock(path: Path, stack: contextlib.ExitStack) -> None:
+    """Hold a lock until `stack` ends, which removes its file.  Raises BlockingIOError, OSError."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        stack.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its holder may have removed it after it was opened here: then it keeps nobody out.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), path.lstat()):
+                stack.callback(path.unlink, missing_ok=True)
+                return
 
 
 def _discard(folder: Path) -> None:

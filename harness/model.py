@@ -46,6 +46,7 @@ class Doubt(StrEnum):
     EMULATED = "emulated"
     ROOT_WORKER = "root worker"
     SHARED_GPU = "shared gpu"
+    SHARED_CPU = "shared cpu"
     HOST_EXCHANGE = "host exchange"
     NO_FLOOR = "no floor"
 

@@ -70,25 +70,24 @@ class Store:
         self._engine = engine
         self.where = where
 
-    def add(self, run: Run) -> None:
-        """Store a run, whole or not at all.  Raises StoreError when its id is there already.
+    def add(self, *made: Run) -> None:
+        """Store runs, all of them whole or none.  Raises StoreError when an id is there already.
 
         A score that is not a time (NaN, zero, ...) is stored as none.
         """
-        row = _row(run)
-        if row["score_ns"] is None:
-            run = dataclasses.replace(run, score_ns=None)
-        data = zlib.compress(json.dumps(codec.encode(run)).encode())
+        rows = list(map(_row, made))
         with explained(self.where), self._engine.connect() as connection:
             writer = connection.execution_options(write=True)
             try:
                 with writer.begin():
-                    writer.execute(runs.insert().values(row))
-                    writer.execute(details.insert().values(run=row["id"], data=data))
+                    for run, row in zip(made, rows, strict=True):
+                        writer.execute(runs.insert().values(row))
+                        writer.execute(details.insert().values(run=row["id"], data=_data(run, row)))
             except exc.IntegrityError as error:
-                if not self._has(run.id):
+                known = [run.id for run in made if self._has(run.id)]
+                if not known:
                     raise
-                raise StoreError(f"{self.where}: run {run.id} is stored already") from error
+                raise StoreError(f"{self.where}: run {known[0]} is stored already") from error
 
     def prove_writable(self) -> None:
         """Raise StoreError where nothing can be added: a file or a folder that is only read."""
@@ -169,6 +168,12 @@ class Store:
 
     def _has(self, run: str) -> bool:
         return bool(list(self._rows(sa.select(runs.c.id).where(runs.c.id == run))))
+
+
+def _data(run: Run, row: dict[str, Any]) -> bytes:
+    if row["score_ns"] is None:
+        run = dataclasses.replace(run, score_ns=None)
+    return zlib.compress(json.dumps(codec.encode(run)).encode())
 
 
 def _unpacked(data: bytes) -> bytes:

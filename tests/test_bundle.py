@@ -210,6 +210,30 @@ def test_each_forgery_is_found(said: str, clock: Clock) -> None:
     assert any(said in problem for problem in bundle.problems(forged)), bundle.problems(forged)
 
 
+@pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
+@pytest.mark.parametrize(
+    "invented",
+    [
+        {"mean_ns": 1.0},
+        {"std_ns": None},
+        {"std_ns": 0.0},
+        {"best_ns": 10.0},
+        {"worst_ns": 1e9},
+        {"samples": 100_000},
+        {"processes": 50},
+    ],
+    ids=str,
+)
+def test_what_is_said_beside_the_time_follows_from_the_samples_too(
+    invented: dict[str, Any], clock: Clock
+) -> None:
+    forged = with_timing(
+        sampled_run(seed=4, clock=clock), lambda t: dataclasses.replace(t, **invented)
+    )
+    (problem,) = bundle.problems(forged)
+    assert "its mean, deviation, extremes or counts are not those of its samples" in problem
+
+
 def test_a_time_that_is_no_time_is_a_problem_and_never_a_crash() -> None:
     for value in (0.0, -1.0, 1e-320, 1e300):
         run = with_timing(sampled_run(), lambda t, v=value: dataclasses.replace(t, median_ns=v))  # type: ignore[misc]
@@ -376,6 +400,8 @@ def test_a_run_made_here_is_replayed_from_its_bundle_to_the_same_verdict(
     (found,) = json.loads(capsys.readouterr().out)["replays"]
     assert found["verdict"] == found["replayed"] == "passed"
     assert {case["replayed"] for case in found["cases"]} == {"passed"}
+    assert run_cli(["replay", str(file), "--quiet", "--source", str(source)]) == 0
+    assert capsys.readouterr().out.endswith("\n\nThe verdict is the same here.\n")
     with open_store(url, create=False) as store:
         assert len(store.runs()) == 1  # a replay proves nothing, and is not kept
     source.write_text("def custom_kernel(data):\n    return data[0] * 3\n")

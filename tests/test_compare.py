@@ -122,9 +122,9 @@ def test_the_screen_names_both_the_interval_the_floor_and_one_of_three_outcomes(
     steady = [quartet([0.001, 0, 0.0005, 0.0004], ratio=0.9), quartet([0, 0, 0.001, 0], ratio=0.9)]
     said = shown(evaluate(steady), width, tmp_path)
     assert "A is A, B is B" in said and "A takes" in said and "less time than B" in said
-    assert "A against A" in said and "0.50%" in said
+    assert "A against itself" in said and "0.50%" in said
     said = shown(evaluate([quartet([0, 0, 0, 0])] * 2), width, tmp_path)
-    assert "not distinguishable" in said and "--repeats" in said
+    assert "too close to call" in said and "--repeats" in said
     assert max(map(len, said.splitlines())) <= width
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.devices import neighbours
 from harness.devices.cpu import BUSY_FLOOR_NS, CpuDevice
-from harness.model import Failed, Verdict
+from harness.model import Doubt, Failed, Verdict
 
 NO_ANSWER = Failed(Verdict.TIMED_OUT, "no answer is wanted here")
 
@@ -79,3 +83,77 @@ def test_processor_time_used_meanwhile_trips_the_window(
     inputs: Any = [SimpleNamespace(tensors=(), frame=None)]
     window: Any = CpuDevice().window(session, session, inputs, timeout_ns=1, timed=True)
     assert window.tripped is tripped
+
+
+# Other programs
+
+
+class Worker:
+    """A worker that says how much processor time its tree has used."""
+
+    def __init__(self) -> None:
+        self.used_ns = 0
+
+    def cpu_ns(self) -> int:
+        return self.used_ns
+
+
+def share_of_others(
+    monkeypatch: pytest.MonkeyPatch, *, seconds: float, busy_s: float, own_s: float
+) -> float | None:
+    """What is said after a worker was timed for so long on a machine that was so busy."""
+    worker, found = Worker(), neighbours.Neighbours()
+    clock, busy = iter((0, round(seconds * 1e9))), iter((0, round(busy_s * 1e9)))
+    monkeypatch.setattr("time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("time.process_time_ns", lambda: 0)
+    monkeypatch.setattr(neighbours, "_busy_ns", lambda: next(busy))
+    found.look(worker)
+    worker.used_ns = round(own_s * 1e9)
+    found.look(worker)
+    return found.share()
+
+
+def test_what_the_worker_used_itself_is_not_held_against_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert share_of_others(monkeypatch, seconds=2, busy_s=4, own_s=4) == 0
+    assert share_of_others(monkeypatch, seconds=2, busy_s=4, own_s=3) == 0.5
+
+
+def test_nothing_is_said_of_a_time_too_short_for_the_kernels_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert share_of_others(monkeypatch, seconds=0.2, busy_s=0.2, own_s=0) is None
+    assert neighbours.Neighbours().share() is None
+
+
+def test_processor_time_of_the_whole_machine_is_read_from_the_kernel() -> None:
+    before = neighbours._busy_ns()
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    assert neighbours._busy_ns() - before >= 200_000_000
+
+
+def test_idle_processors_and_those_of_others_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(
+        "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 100 200 8 16 32 64 128\ncpu1 5 0 0 0 0 0 0 0 0 0\n"
+        "intr 5\n"
+    )
+    monkeypatch.setattr(neighbours, "_STAT", stat)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+    assert neighbours._busy_ns() == (1 + 2 + 4 + 8 + 16 + 32) * tick_ns
+    monkeypatch.setattr(neighbours, "_STAT", tmp_path / "absent")
+    assert neighbours._busy_ns() == 0
+
+
+@pytest.mark.parametrize(("share", "doubts"), [(None, ()), (0.1, ()), (0.9, (Doubt.SHARED_CPU,))])
+def test_a_time_taken_beside_other_programs_is_doubted(
+    share: float | None, doubts: tuple[Doubt, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours.Neighbours, "share", lambda self: share)
+    assert CpuDevice().doubts() == doubts

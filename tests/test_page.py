@@ -189,6 +189,15 @@ def test_a_leader_alone_is_named_with_its_lead() -> None:
     assert "home is the only entry so far" in said
 
 
+def test_a_leader_of_the_same_name_as_another_is_told_apart_by_its_author() -> None:
+    runs = [
+        sampled_run("twin", author="ada"),
+        sampled_run("twin", author="bob", seed=2, times_us=(30.0, 60.0, 15.0)),
+    ]
+    said = re.sub(r"\s+", " ", " ".join(Elements(make_page(runs)).text))
+    assert "twin by ada leads by" in said
+
+
 def test_the_source_is_there_only_when_asked_for() -> None:
     runs = [sampled_run("quick", source="SECRET_TRICK = 42\n")]
     assert "SECRET_TRICK" not in make_page(runs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import tempfile
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import scratch
+from harness import compile_cache, scratch
 from harness.compile_cache import copy_plain_files, scratch_folder
 
 LEVELS = 1100  # beyond Python's stack, and beyond the longest path
@@ -109,9 +111,44 @@ def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
     with scratch_folder("1" * 32, ground / "kept") as folder:
         (folder / "cache").rmdir()
         (folder / "cache").symlink_to("/etc")
-    left = {path.name for path in ground.iterdir() if path.suffix != ".lock"}
-    assert left <= {"kept"}
+    assert {path.name for path in ground.iterdir()} <= {"kept"}
     assert not [p for p in ground.rglob("kept/*") if p.name in ("0" * 32, "1" * 32)]
+
+
+def test_runs_of_one_text_beside_each_other_have_folders_of_their_own(
+    ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(ground))
+    with scratch_folder("2" * 32, ground / "kept") as first:
+        with scratch_folder("2" * 32, ground / "kept") as second:
+            assert first != second
+        with scratch_folder("2" * 32, ground / "kept") as third:
+            assert third not in (first, second)
+    with scratch_folder("2" * 32, ground / "kept") as again:
+        assert again == first
+
+
+def test_a_lock_whose_file_was_removed_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.lock"
+    real, calls = fcntl.flock, 0
+
+    def flock(lock: int, how: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            path.unlink()  # its holder ends here, after this one opened it
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with contextlib.ExitStack() as stack:
+        compile_cache._lock(path, stack)
+        assert path.exists() and calls == 2
+        with contextlib.ExitStack() as other, pytest.raises(BlockingIOError):
+            compile_cache._lock(path, other)
+        assert path.exists()
+    assert not path.exists()
 
 
 def test_a_folder_is_emptied_only_when_it_holds_too_much(tmp_path: Path) -> None:

@@ -103,6 +103,14 @@ def test_the_same_id_twice_is_refused_and_changes_nothing(store: Store) -> None:
     assert len(store.runs()) == 2
 
 
+def test_of_several_runs_all_are_stored_or_none(store: Store) -> None:
+    store.add(make_run(id="a"), make_run(id="b"))
+    with pytest.raises(StoreError, match="run b is stored already"):
+        store.add(make_run(id="c"), make_run(id="b"))
+    store.add()
+    assert {row.id for row in store.runs()} == {"a", "b"}
+
+
 def test_runs_are_listed_newest_first_and_filtered(store: Store) -> None:
     store.add(make_run("old", id="1", created=1))
     store.add(make_run("new", id="2", created=2, mode=Mode.TEST))

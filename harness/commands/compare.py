@@ -24,7 +24,7 @@ from harness.render import text
     default=3,
     show_default=True,
     metavar="N",
-    help="Quartets A B B A; more of them see smaller differences.",
+    help="Rounds of A, B, B, A; more of them see smaller differences.",
 )
 @options.device_option
 @options.shapes_option("Use", "the ranked ones (repeatable)")

@@ -37,8 +37,7 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
     note = f"imported from a bundle, {bundle.digest}, {vouched}"
     with open_store(options.store_url(db, options.task_root(problem)), create=True) as store:
         fresh = [run for run in bundle.runs if not _there(store, run, file)]
-        for run in fresh:
-            store.add(replace(run, notes=(*run.notes, note)))
+        store.add(*(replace(run, notes=(*run.notes, note)) for run in fresh))
     kept = len(bundle.runs) - len(fresh)
     count = f"{len(fresh)} run{'' if len(fresh) == 1 else 's'}"
     click.echo(f"imported {count}" + (f"; {kept} were there already" if kept else ""))

@@ -49,7 +49,9 @@ def command(file: Path, runs: tuple[str, ...], **chosen: Any) -> int:
         pairs.append((run, again))
         if not chosen["as_json"]:
             options.say("".join(f"{line}\n" for line in _lines(run, again)))
-    if chosen["as_json"]:
+    if not chosen["as_json"]:
+        options.say(f"\n{_sentence(pairs)}\n")
+    else:
         from harness.render import export
 
         document = {"schema": 1, "replays": [_document(*pair) for pair in pairs]}
@@ -126,6 +128,14 @@ def _lines(old: Run, new: Run) -> list[str]:
             said = f"{text.duration(then, signs)}, now {text.duration(now, signs)} ({change})"
             lines.append(f"{text.plain(label)}: {said}")
     return lines
+
+
+def _sentence(pairs: list[tuple[Run, Run]]) -> str:
+    differ = [old for old, new in pairs if old.verdict is not new.verdict]
+    if differ:
+        names = text.listing([text.plain(run.id) for run in differ])
+        return f"{len(differ)} of {len(pairs)} verdicts differ here: {names}."
+    return "The verdict is the same here." if len(pairs) == 1 else "All verdicts are the same here."
 
 
 def _document(old: Run, new: Run) -> dict[str, object]:

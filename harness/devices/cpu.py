@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from harness import machine
+from harness.devices.neighbours import SHARE, Neighbours
 from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
 from harness.model import Block, Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
@@ -122,6 +123,9 @@ class CpuDevice(SingleCalls):
     tick_ns = 1.0
     warm_up = (1, 1)
 
+    def __init__(self) -> None:
+        self._neighbours = Neighbours()
+
     def describe(self) -> DeviceInfo:
         return describe()
 
@@ -129,7 +133,8 @@ class CpuDevice(SingleCalls):
         return machine.versions()
 
     def doubts(self) -> tuple[Doubt, ...]:
-        return ()
+        share = self._neighbours.share()
+        return (Doubt.SHARED_CPU,) if share is not None and share > SHARE else ()
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -191,6 +196,7 @@ class CpuDevice(SingleCalls):
         busy_ns = 0
         with contextlib.ExitStack() as held:
             if timed:
+                self._neighbours.look(session.confined)
                 wait_until_quiet(session)
                 held.enter_context(session.confined.stopped())
                 busy_ns -= session.confined.cpu_ns()
@@ -200,6 +206,8 @@ class CpuDevice(SingleCalls):
             start_ns = time.monotonic_ns()
             seq = session.send("call", slots=[0], body="")
         reply = session.expect("done", seq, timeout_ns, what="call")
+        if timed:
+            self._neighbours.look(session.confined)
         if isinstance(reply, Failed):
             return reply
         where = parse_where(reply["where"], prepared.frame)

@@ -17,7 +17,7 @@ from harness.stats import Change, Comparison
 _WORDS = {
     Change.FASTER: "A is faster",
     Change.SLOWER: "A is slower",
-    Change.INDISTINGUISHABLE: "not distinguishable",
+    Change.INDISTINGUISHABLE: "too close to call",
 }
 
 
@@ -42,7 +42,7 @@ def comparison_view(result: Result, signs: Marks) -> RenderableType:
         for s in result.shapes
     ]
     rows.append([("overall", "bold"), "", "", *_figures(result.overall, signs)])
-    rows.append(["A against A", "", "", *_figures(result.floor, signs)[:2], _floor(result)])
+    rows.append(["A against itself", "", "", *_figures(result.floor, signs)[:2], _floor(result)])
     return Group(
         Text(f"A is {a}, B is {b}, on {plain(result.device, signs.encoding)}", "bold"),
         "",
@@ -92,13 +92,13 @@ def _figures(change: Comparison, signs: Marks) -> list[Cell]:
 
 
 def _floor(result: Result) -> str:
-    return f"below {100 * result.min_effect:.2f}% nothing is called a difference"
+    return f"nothing below {100 * result.min_effect:.2f}% is called a difference"
 
 
 def _sentence(result: Result, a: str, b: str, signs: Marks) -> Text:
     overall, said = result.overall, Text(a, "bold")
     if overall.outcome is Change.INDISTINGUISHABLE:
-        said.append(" and ", "").append(b, "bold").append(" are not distinguishable", "")
+        said.append(" and ", "").append(b, "bold").append(" are too close to call", "")
         said.append(f": {_percent(overall)}; more --repeats see smaller differences.", "")
     else:
         way = "less" if overall.outcome is Change.FASTER else "more"

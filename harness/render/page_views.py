@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from harness.model import (
 )
 from harness.render import axes, histogram, plot, text
 from harness.render.progression import progression
+from harness.render.standings import called
 
 #: The standings' axis ends at this many times the fastest entry's time.
 _REACH = 4.0
@@ -145,19 +147,21 @@ def _tied(standings: Sequence[Standing]) -> int:
 
 
 def _headline(standings: Sequence[Standing]) -> tuple[str, str] | None:
-    """Who leads and by how much, as a sentence whose first words are a name."""
+    """Who leads and by how much, as a sentence that begins with who, who is any text."""
     first = [s for s in standings if s.rank == 1]
     rest = [s for s in standings if s.rank > 1]
     if not first:
         return None
+    names = Counter(s.submission for s in standings)
+    leader = called(first[0], names)
     if len(first) > 1:
-        others = text.listing([text.plain(s.submission)[:40] for s in first[1:]])
-        return first[0].submission, f"shares the lead with {others}: too close to call"
+        others = text.listing([text.plain(called(s, names))[:60] for s in first[1:]])
+        return leader, f"shares the lead with {others}: too close to call"
     if not rest:
-        return first[0].submission, "is the only entry so far"
+        return leader, "is the only entry so far"
     second = min(rest, key=lambda s: s.score_ns)
     gain = 1 - first[0].score_ns / second.score_ns
-    return first[0].submission, f"leads by {text.percent(gain)}"
+    return leader, f"leads by {text.percent(gain)}"
 
 
 class _Axis:

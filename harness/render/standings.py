@@ -92,7 +92,7 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
     first = [s for s in board.standings if s.rank == 1]
     rest = [s for s in board.standings if s.rank > 1]
     names = Counter(s.submission for s in board.standings)
-    who = text.listing([_called(s, names, signs) for s in first])
+    who = text.listing([plain(called(s, names), signs.encoding) for s in first])
     if len(first) > 1:
         said = Text(who, "bold").append(" share rank 1: their difference is within noise", "")
     elif not rest:
@@ -102,9 +102,8 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
     if rest:
         best = min(first, key=lambda s: s.score_ns)
         second = min(rest, key=lambda s: s.score_ns)
-        said.append(
-            f"; {_called(second, names, signs)} takes {_times_as_long(best, second, signs)} as long"
-        )
+        other = plain(called(second, names), signs.encoding)
+        said.append(f"; {other} takes {_times_as_long(best, second, signs)} as long")
     yield said.append(".")
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
@@ -113,10 +112,9 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
         yield Text("Range: the ranks that the noise leaves open.", "dim")
 
 
-def _called(s: Standing, names: Mapping[str, int], signs: Marks) -> str:
-    """A submission's name; with its author's where another of the board has the same name."""
-    author = f" by {s.author}" if names[s.submission] > 1 else ""
-    return plain(s.submission + author, signs.encoding)
+def called(s: Standing, names: Mapping[str, int]) -> str:
+    """A submission's name, any text; with its author's where another of the board has the same."""
+    return s.submission + (f" by {s.author}" if names[s.submission] > 1 else "")
 
 
 def _times_as_long(best: Standing, other: Standing, signs: Marks) -> str:

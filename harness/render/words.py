@@ -20,6 +20,8 @@ DOUBTS: dict[Doubt, str] = {
     Doubt.EMULATED: "this device lacks the hardware and something stood in for it; never ranked",
     Doubt.ROOT_WORKER: "the submission ran as root; never ranked; run the harness as another user",
     Doubt.SHARED_GPU: "other work or MPS shares this GPU; never ranked; free the GPU",
+    Doubt.SHARED_CPU: "other programs kept the processors busy while it was timed; end them and "
+    "run it again",
     Doubt.HOST_EXCHANGE: "inputs went through host memory, for this system exports no device "
     "memory",
     Doubt.NO_FLOOR: "no bandwidth is known for this device, so no physical floor was checked",
