@@ -17,7 +17,7 @@ from typing import Any, TextIO, cast
 import click
 
 from harness import __version__
-from harness.errors import HarnessError, UsageError
+from harness.errors import DeviceError, HarnessError, UsageError
 
 #: Name -> what it does, in one line; the module of that name in harness.commands has `command`.
 COMMANDS = {
@@ -36,6 +36,9 @@ COMMANDS = {
     "doctor": "What this machine can do, and what it lacks.",
 }
 
+#: Commands that start a judge or look for what one needs: namespaces, Landlock, sealed memory.
+_ONLY_ON_LINUX = frozenset({"run", "compare", "gate", "profile", "selftest", "replay", "doctor"})
+
 
 class LazyGroup(click.Group):
     """Knows its commands by name and loads the one that is called."""
@@ -46,6 +49,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in _ONLY_ON_LINUX and sys.platform != "linux":
+            raise DeviceError(
+                f"`harness {cmd_name}` needs Linux, and this is {sys.platform}: use a container, "
+                "or WSL 2 on Windows"
+            )
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         module = importlib.import_module(f"harness.commands.{name}")
         command: click.Command = module.command

@@ -127,6 +127,18 @@ def test_what_cannot_be_meant_is_a_usage_error(
     refused(harness(*arguments), 2, words)
 
 
+@pytest.mark.parametrize("command", ["run", "gate", "doctor"])
+def test_where_no_judge_can_run_that_is_said_and_results_can_be_read(
+    harness: Harness, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    refused(
+        harness(command, str(HONEST)), 3, f"`harness {command}` needs Linux, and this is darwin"
+    )
+    assert harness("leaderboard", "--help").code == 0
+    assert harness("--help").code == 0
+
+
 def test_text_in_a_file_name_is_shown_and_not_interpreted(harness: Harness) -> None:
     said = harness("run", "[bold]x[/].py", "--problem", str(DOUBLE), "--no-store")
     refused(said, 2, "[bold]x[/].py")
