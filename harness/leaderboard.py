@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from harness import stats
 from harness.model import (
@@ -161,6 +161,24 @@ def boards(
 def ranks(made: Iterable[Board]) -> Mapping[str, int]:
     """Run id -> rank, for the runs that hold a standing."""
     return {s.run: s.rank for board in made for s in board.standings}
+
+
+class Place(NamedTuple):
+    """Where a run stands: nowhere, unless it holds a standing."""
+
+    standing: Standing | None = None
+    of: int | None = None  # entries on its board
+    has_namesake: bool = False  # another entry of the board has the submission's name
+
+
+def place(made: Iterable[Board], run: str) -> Place:
+    """The place of a run, by its id, on the boards."""
+    for board in made:
+        for standing in board.standings:
+            if standing.run == run:
+                names = [s.submission for s in board.standings]
+                return Place(standing, len(names), names.count(standing.submission) > 1)
+    return Place()
 
 
 def light_speed(shapes: Sequence[ShapeStanding]) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import simulate_ranking
 from harness import stats
-from harness.leaderboard import boards, ineligible, summarise
+from harness.leaderboard import Place, boards, ineligible, place, summarise
 from harness.model import Board, CaseKind, Doubt, Mode, Passed, Run, Standing, Verdict
 from tests.fakes import CPU, SHAPES, make_failure, make_run, make_shape, make_task
 
@@ -252,6 +252,22 @@ def test_floor_and_light_speed_are_geometric_means_or_unknown() -> None:
 def test_a_scores_interval_is_as_wide_as_its_shapes_on_average() -> None:
     standing = board(make_run(noise=0.01)).standings[0]
     assert math.log(standing.high_ns / standing.low_ns) / 2 == pytest.approx(0.01)
+
+
+def test_a_runs_place_is_its_standing_among_the_entries_of_its_board() -> None:
+    made = (
+        board(
+            make_run("twin", author="ada", times_us=(1.0, 2.0, 3.0), id="a"),
+            make_run("twin", author="bob", times_us=(2.0, 4.0, 6.0), id="b"),
+            make_run("other", times_us=(4.0, 8.0, 12.0), id="c"),
+            make_run("other", verdict=Verdict.CRASHED, id="d"),
+        ),
+    )
+    where = place(made, "b")
+    assert where.standing is not None and where.standing.rank == 2
+    assert where.of == 3 and where.has_namesake
+    assert not place(made, "c").has_namesake
+    assert place(made, "d") == Place()
 
 
 # Simulations (issue 6): the truth is known

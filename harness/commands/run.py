@@ -16,13 +16,13 @@ import click
 from harness import pool
 from harness.commands import options
 from harness.errors import StoreError
+from harness.leaderboard import Place, boards, place
 from harness.model import (
     IsolationPolicy,
     Job,
     Mode,
     Run,
     Shape,
-    Standing,
     Submission,
     Task,
     Verdict,
@@ -168,35 +168,34 @@ def _rescue(run: Run, root: Path) -> str:
     return f"the run ({run.verdict}) is lost: no folder could be written"
 
 
-def _standing(run: Run, task: Task, url: str) -> tuple[Standing | None, int | None]:
-    """The run's place on its board, and how many there are."""
-    from harness.leaderboard import boards
+def _place(run: Run, task: Task, url: str) -> Place:
+    """The run's place on its board."""
     from harness.store import open_store
 
     with open_store(url, create=False) as store:
-        found = boards(
-            store.latest_eligible(task, task=run.task, device=run.device.name), task=task
-        )
-    for board in found:
-        for standing in board.standings:
-            if standing.run == run.id:
-                return standing, len(board.standings)
-    return None, None
+        rows = store.latest_eligible(task, task=run.task, device=run.device.name)
+    return place(boards(rows, task=task), run.id)
 
 
 def _show(run: Run, task: Task, url: str, *, stored: bool, by_author: bool) -> None:
     from harness.render.terminal import run_view
 
-    standing, of = _standing(run, task, url) if stored else (None, None)
+    where = _place(run, task, url) if stored else Place()
     console = options.console()
-    signs = options.signs(console)
-    view = run_view(run, signs=signs, standing=standing, of=of, stored=stored, by_author=by_author)
+    view = run_view(
+        run,
+        signs=options.signs(console),
+        standing=where.standing,
+        of=where.of,
+        stored=stored,
+        by_author=by_author or where.has_namesake,
+    )
     console.print(view)
 
 
 def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:
     from harness.render import export
 
-    places = {run.id: _standing(run, task, url)[0] for run in runs} if stored else {}
-    ranks = {run: place.rank for run, place in places.items() if place is not None}
+    standings = [_place(run, task, url).standing for run in runs] if stored else []
+    ranks = {standing.run: standing.rank for standing in standings if standing is not None}
     options.say(export.dumps(export.run_document(runs, ranks)) + "\n")

@@ -11,7 +11,8 @@ from harness.commands import options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from harness.model import Run, Standing
+    from harness.leaderboard import Place
+    from harness.model import Run
     from harness.store import Store
 
 
@@ -36,32 +37,35 @@ def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
     try:
         with open_store(url, create=False) as store:
             found = store.get(key)
-            standing, of = _standing(store, found, root)
+            where = _place(store, found, root)
     except MissingStore as error:
         raise UsageError(f"no run {key!r}: {error}") from None
     if as_json:
         from harness.render import export
 
-        ranks = {found.id: standing.rank} if standing else {}
+        ranks = {found.id: where.standing.rank} if where.standing else {}
         options.say(export.dumps(export.run_document([found], ranks)) + "\n")
         return
     from harness.render.terminal import run_view
 
     console = options.console()
-    signs = options.signs(console)
-    console.print(run_view(found, signs=signs, standing=standing, of=of, full=True))
+    view = run_view(
+        found,
+        signs=options.signs(console),
+        standing=where.standing,
+        of=where.of,
+        full=True,
+        by_author=where.has_namesake,
+    )
+    console.print(view)
 
 
-def _standing(store: Store, run: Run, root: Path | None) -> tuple[Standing | None, int | None]:
-    """The run's place on its board, and how many there are; None when it has none."""
-    from harness.leaderboard import boards, ineligible
+def _place(store: Store, run: Run, root: Path | None) -> Place:
+    """The run's place on its board."""
+    from harness.leaderboard import Place, boards, ineligible, place
 
     if ineligible(run) is not None:
-        return None, None
+        return Place()
     task = options.task_at(root)
     rows = store.latest_eligible(task, task=run.task, device=run.device.name)
-    for board in boards(rows, task=task):
-        for standing in board.standings:
-            if standing.run == run.id:
-                return standing, len(board.standings)
-    return None, None
+    return place(boards(rows, task=task), run.id)
