@@ -5,6 +5,7 @@ Units are in the names: `_ns` nanoseconds, `_bytes` bytes.  Absent is `None`, ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -330,6 +331,17 @@ class CaseResult:
     @property
     def timing(self) -> Timing | None:
         return self.outcome.timing if isinstance(self.outcome, Passed) else None
+
+
+def reached(failed: Sequence[CaseResult]) -> list[CaseResult]:
+    """Of cases that did not pass, those that somebody tried; one at least where there are any."""
+    tried, over = [], False
+    for case in failed:
+        late = case.message == RUN_TOO_LONG
+        if not (case.message == NOT_TRIED or (late and over)):
+            tried.append(case)
+        over = over or late
+    return tried or list(failed[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import check
-from harness.model import CaseResult, Check, Failed, Passed, Tolerance, Verdict
+from harness.model import CaseResult, Check, Failed, Passed, Tolerance, Verdict, reached
 from harness.task import TaskModules
 from harness.window import Answer, Prepared, Window
 
@@ -60,8 +60,14 @@ def overall(results: Sequence[CaseResult], failure: Failed | None) -> tuple[Verd
         return (Verdict.PASSED, "") if results else (Verdict.PROTOCOL_ERROR, "nothing was checked")
     first = next((r for verdict in GRAVE for r in bad if r.verdict is verdict), bad[0])
     where = f"{first.case.shape} ({first.case.inputs})"
-    count = f"{len(bad)} of {len(results)} cases failed; " if len(results) > 1 else ""
+    count = f"{_count(bad, len(results))}; " if len(results) > 1 else ""
     return first.verdict, f"{count}{where}: {first.message}"
+
+
+def _count(bad: Sequence[CaseResult], cases: int) -> str:
+    tried = len(reached(bad))
+    late = f", {len(bad) - tried} were not reached" if tried < len(bad) else ""
+    return f"{tried} of {cases} cases failed{late}"
 
 
 def worse(a: Check | None, b: Check) -> Check:

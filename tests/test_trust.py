@@ -12,11 +12,12 @@ from harness import verdicts, wire
 from harness.compile_cache import cache_key
 from harness.devices.cpu import poison
 from harness.exchange import spec_of
-from harness.model import Failed, Passed, Tolerance, Verdict
+from harness.model import RUN_TOO_LONG, Failed, Passed, Tolerance, Verdict
 from harness.prepare import Seeds
 from harness.session import Session
 from harness.task import TaskModules
 from harness.window import Answer, Frame, Prepared, Window, parse_where
+from tests.fakes import make_failure, make_shape
 
 EXPECTED = torch.tensor([2.0, 4.0])
 MODULES = TaskModules(lambda **sizes: None, lambda data: EXPECTED)
@@ -134,3 +135,14 @@ def test_two_texts_never_share_a_compile_cache() -> None:
     keys = {cache_key(a, b) for a in ("x", "xy", "") for b in ("y", "", "xy")}
     assert len(keys) == 9
     assert math.log2(16) * len(cache_key("x")) >= 128
+
+
+def test_a_runs_line_counts_apart_what_failed_and_what_nobody_reached() -> None:
+    shapes = [make_shape(number, 16, 1) for number in range(1, 5)]
+    hung = [make_failure(shape, Verdict.TIMED_OUT, RUN_TOO_LONG) for shape in shapes]
+    verdict, said = verdicts.overall(hung, None)
+    assert verdict is Verdict.TIMED_OUT
+    assert said.startswith("1 of 4 cases failed, 3 were not reached; m=1, k=16, l=1")
+    wrong = [make_failure(shape, Verdict.WRONG_ANSWER, "no") for shape in shapes]
+    assert verdicts.overall(wrong, None)[1].startswith("4 of 4 cases failed; m=1")
+    assert "cases failed" not in verdicts.overall(wrong[:1], None)[1]

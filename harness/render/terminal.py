@@ -16,8 +16,6 @@ from rich.text import Text
 
 from harness import leaderboard
 from harness.model import (
-    NOT_TRIED,
-    RUN_TOO_LONG,
     CaseKind,
     CaseResult,
     Failed,
@@ -26,6 +24,7 @@ from harness.model import (
     ShapeStanding,
     Standing,
     Verdict,
+    reached,
 )
 from harness.render import text, words
 from harness.render.console import make_console
@@ -108,7 +107,7 @@ def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[Rend
     failed = [c for c in run.cases if isinstance(c.outcome, Failed)]
     if run.message and not any(c.message and c.message in run.message for c in failed):
         yield Text(plain(run.message, signs.encoding), "red")
-    tried = _tried(failed)
+    tried = reached(failed)
     # What is wrong is wrong everywhere, as a rule: fifty lines say no more than three.
     groups = sorted(_alike(tried, full), key=lambda group: group[0].verdict is not run.verdict)
     shown = groups if full else groups[:FAILURES_SHOWN]
@@ -125,17 +124,6 @@ def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[Rend
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
             yield _indented(Text(f"{verdict}: {words.VERDICTS[verdict]}"))
-
-
-def _tried(failed: Sequence[CaseResult]) -> list[CaseResult]:
-    """Without the cases that nobody tried; never empty where something failed."""
-    tried, over = [], False
-    for case in failed:
-        late = case.message == RUN_TOO_LONG
-        if not (case.message == NOT_TRIED or (late and over)):
-            tried.append(case)
-        over = over or late
-    return tried or list(failed[:1])
 
 
 def _alike(failed: Sequence[CaseResult], full: bool) -> list[list[CaseResult]]:
