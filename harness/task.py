@@ -42,6 +42,9 @@ LIMITS = {
     "open_files": ("open_files", 1),
 }
 
+#: Of a second or a GiB; less is a slip of the pen.
+_LEAST = 0.001
+
 _REQUIRED = ("name", "axes", "tolerance", "inputs", "tests", "ranked")
 _KEYS = (*_REQUIRED, "multiple_of", "hard", "ranked_seed", "limits")
 _ROW_KEYS = ("seed", "inputs", "light_speed_us")
@@ -237,6 +240,10 @@ def _limits(value: Value | None) -> Limits:
         field, unit = LIMITS[key]
         # whole counts for what is counted, parts of a second or a GiB for what is measured
         amount = item.integer(low=1, high=MAX_SIZE) if unit == 1 else item.number(positive=True)
+        if amount < _LEAST:
+            raise item.error(
+                f"{amount:g} is too little for any submission", f"Give {_LEAST:g} or more"
+            )
         chosen[field] = max(1, round(min(amount * unit, float(MAX_SEED // 2))))
     return Limits(**chosen)
 

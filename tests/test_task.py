@@ -155,6 +155,7 @@ BAD = [
     ("{import_s: 2.5, processes: 3}", "{processes: 1.5}", "15: processes is a number"),
     ("{import_s: 2.5, processes: 3}", "{memory: 3}", "15: unknown key 'memory' in limits"),
     ("{import_s: 2.5, processes: 3}", "", "15: limits is empty"),
+    ("import_s: 2.5", "run_s: 1.0e-300", "15: 1e-300 is too little for any submission"),
 ]
 
 
