@@ -25,7 +25,7 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading; `order` says how early the column is given up (0: never, 1: first)."""
+    """A heading; `order` says how much the column is worth its width (0: always, 1: least)."""
 
     title: str
     right: bool = False
@@ -36,7 +36,7 @@ class Column:
 class Fitted:
     """Rows under columns, as many of them as the width allows; a column without values is left out.
 
-    Of columns of the same `order` the rightmost goes first.
+    Of columns of the same `order` the leftmost is worth most.
     """
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
@@ -58,12 +58,13 @@ class Fitted:
 
     def _fit(self, limit: int) -> dict[int, int]:
         """The columns that stay, and how wide each is."""
-        kept = [i for i in range(len(self._columns)) if self._filled(i)]
-        while droppable := [i for i in kept if self._columns[i].order]:
-            if _total(self._least(i) for i in kept) <= limit:
-                break
-            kept.remove(min(droppable, key=lambda i: (self._columns[i].order, -i)))
-        widths = {i: self._natural[i] for i in kept}
+        kept = [i for i, column in enumerate(self._columns) if not column.order]
+        others = [i for i in range(len(self._columns)) if i not in kept and self._filled(i)]
+        for i in sorted(others, key=lambda i: (-self._columns[i].order, i)):
+            # A wide one that does not fit leaves its place to narrower ones.
+            if _total(self._least(j) for j in (*kept, i)) <= limit:
+                kept.append(i)
+        widths = {i: self._natural[i] for i in sorted(kept)}
         # What folds gives way, the widest first, but never to nothing.
         while _total(widths.values()) > limit:
             folding = [i for i in kept if self._columns[i].wrap and widths[i] > 4]
