@@ -104,7 +104,6 @@ class Stop(StrEnum):
     PRECISION = "precision"
     BUDGET = "budget"
     SAMPLES = "samples"  # the largest number of samples was reached
-    DRIFT = "drift"
 
 
 @dataclass(frozen=True, slots=True)

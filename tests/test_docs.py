@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
+from harness import cli, task
 from harness.cli import COMMANDS
 from harness.model import Doubt, Isolation, Mode, Verdict
 
@@ -63,7 +68,8 @@ def test_what_a_document_links_to_or_names_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     linked = [document.parent / target for target in LINK.findall(text)]
     named = [ROOT / target for target in NAMED.findall(text) if "NAME" not in target]
-    missing = [str(path) for path in linked + named if not path.exists()]
+    given = [ROOT / target for target in re.findall(r"`(\S+)`:\n\n```", text)]
+    missing = [str(path) for path in linked + named if not path.exists() and path not in given]
     assert missing == []
 
 
@@ -84,3 +90,41 @@ def test_the_changelog_knows_this_version() -> None:
     from harness import __version__
 
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def documented_task() -> Iterator[Path]:
+    """The files of docs/tasks.md; not below pytest's folders, which are closed to other users."""
+    text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="harness-docs-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for words, content in re.findall(r"^(`[^\n]*):\n\n```\w+\n(.*?)^```", text, re.M | re.S):
+            for path in re.findall(r"`([\w/]+\.\w+)`", words):
+                (folder / path).parent.mkdir(exist_ok=True)
+                (folder / path).write_text(content)
+        yield folder
+
+
+def test_the_task_of_the_documentation_runs_as_it_stands(
+    documented_task: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(documented_task)
+    arguments = ["submissions/rms_norm.py", "--device", "cpu", "--quiet", "--json"]
+    assert cli.run(["gate", *arguments, "--no-cache"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["task"] == "rms_norm" and run["verdict"] == "passed"
+    assert len(run["cases"]) == 5  # two tests; two families on one row, one on the other
+
+    entry = documented_task / "submissions/rms_norm.py"
+    entry.write_text(entry.read_text().replace(" * weight.float()", ""))
+    assert cli.run(["run", *arguments, "--mode", "test", "--no-store"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert "the weight were ignored" in run["message"]
+
+
+def test_every_part_of_a_task_is_documented() -> None:
+    text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    parts = {field.name for field in dataclasses.fields(task.TaskModules)} - {"writable"}
+    assert [name for name in {*parts, "WRITABLE", *task.LIMITS} if name not in text] == []
+    assert [key for key in task._KEYS if f"{key}:" not in text and key != "ranked_seed"] == []

@@ -63,6 +63,12 @@ def test_a_run_has_exactly_the_fields_of_the_schema() -> None:
     assert timed["shape"] == {"m": 7168, "k": 16384, "l": 1} and timed["kind"] == "benchmark"
 
 
+@pytest.mark.parametrize("fields", [RUN, CASE, CHECK, TIMING, STANDING])
+def test_every_field_is_documented(fields: str) -> None:
+    said = (Path(__file__).parents[1] / "docs/json.md").read_text(encoding="utf-8")
+    assert [field for field in fields.split() if f"`{field}`" not in said] == []
+
+
 def test_a_boards_document_has_exactly_the_fields_of_the_schema() -> None:
     document = strict(export.dumps(export.boards_document(boards(make_run(), make_run("b")))))
     (board,) = document["boards"]
