@@ -117,10 +117,6 @@ class Confined:
         gone = self._process.returncode is not None
         return tree.Usage(0, 0) if gone else tree.usage(self.pid)
 
-    def scratch_bytes(self) -> int:
-        """What its scratch folder takes on disk."""
-        return scratch.usage(self._plan.scratch)[0]
-
     def breach(self) -> str | None:
         """Which limit the tree is over, in words, or None; for a caller to ask while it waits.
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from itertools import pairwise
 from typing import NamedTuple
 
 #: Standard deviation of the log of a median between processes, assumed when one process cannot
@@ -28,7 +27,6 @@ MIN_EFFECT = 0.005
 UNSEEN = 0.006
 
 _Z = 1.959963984540054  # 97.5% quantile of the normal distribution
-_DRIFT_Z = 2.5758293035489004  # 99.5%: one false alarm in a hundred steady series
 
 
 class Interval(NamedTuple):
@@ -197,26 +195,12 @@ def beyond_noise(gap: float, a: float, b: float) -> bool:
     return gap > math.hypot(a, b, UNSEEN, UNSEEN)
 
 
-def compare(
-    a_blocks: Sequence[Sequence[float]],
-    b_blocks: Sequence[Sequence[float]],
-    *,
-    min_effect: float = MIN_EFFECT,
-) -> Comparison:
-    """Compare two submissions from interleaved blocks: a_blocks[i] and b_blocks[i] are neighbours.
-
-    In A B B A order a steady drift cancels between neighbouring pairs.  The pair's log ratio of
-    medians is the unit; the interval is Student's over the pairs.  Raises ValueError below two.
-    """
-    if len(a_blocks) != len(b_blocks) or len(a_blocks) < 2:
-        raise ValueError("a comparison needs as many blocks of b as of a, and at least two")
-    pairs = zip(a_blocks, b_blocks, strict=True)
-    ratios = [_log_median(a) - _log_median(b) for a, b in pairs]
-    return compare_ratios(ratios, min_effect=min_effect)
-
-
 def compare_ratios(log_ratios: Sequence[float], *, min_effect: float = MIN_EFFECT) -> Comparison:
-    """`compare` from the pairs' log ratios, for instance their means over shapes."""
+    """Compare two submissions by the log ratios of neighbouring runs, or their means over shapes.
+
+    In A B B A order a steady drift cancels between them.  The interval is Student's over the
+    ratios.  Raises ValueError for fewer than two, or one that is not finite.
+    """
     centre, spread = mean(log_ratios), sample_std(log_ratios)
     if spread is None or not math.isfinite(centre):
         raise ValueError("a comparison needs at least two pairs of finite times")
@@ -239,25 +223,6 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
         floor = max(floor, min(1.0, (len(p_values) - place) * p_values[index]))
         adjusted[index] = floor
     return tuple(adjusted)
-
-
-def drift(values: Sequence[float], *, min_effect: float = MIN_EFFECT) -> float | None:
-    """Relative change from the first third to the last, or None when it may be noise.
-
-    Needs 9 values; a change counts when it exceeds `min_effect` and 99% of what steady noise gives
-    (96% for 9 values, by simulation).
-    """
-    third = len(values) // 3
-    if third < 3:
-        return None
-    first, last = sorted(_logs(values[:third])), sorted(_logs(values[-third:]))
-    change = median(last) - median(first)
-    # Neighbours' differences keep the drift itself out of the noise; median |d| / 0.9539 is the sd.
-    steps = [abs(b - a) for a, b in pairwise(_logs(values))]
-    noise = median(steps) / 0.9539 * 1.2533 * math.sqrt(2 / third)
-    if abs(change) <= max(_DRIFT_Z * noise, math.log1p(min_effect)):
-        return None
-    return math.expm1(change)
 
 
 def _logs(values: Sequence[float]) -> list[float]:

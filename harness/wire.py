@@ -64,10 +64,6 @@ def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value < _INT_RANGE
 
 
-def _counts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_ITEMS and all(map(_count, value))
-
-
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_ITEMS and all(map(_text, value))
 

@@ -296,7 +296,6 @@ def test_a_filled_folder_is_a_breach(scratch: Path, level: Isolation) -> None:
     plan = make_plan(scratch, code + FOREVER, limits=Limits(file_bytes=4 << 20))
     with running(plan, level) as (confined, channel):
         assert channel.recv(16) == b"up"
-        assert confined.scratch_bytes() > 4 << 20
         assert "scratch folder" in (confined.breach() or "")
 
 
