@@ -49,13 +49,14 @@ def main() -> int:
 
 
 def report(ratios: dict[Shape, list[float]]) -> tuple[list[str], bool]:
-    """The table and whether every ratio is within half a percent of one."""
+    """The table and whether every ratio may be within half a percent of one."""
     lines = ["| shape | sandbox / separated (95%) | pairs |", "|---|---|--:|"]
     held = True
     pooled = [stats.mean(pair) for pair in zip(*ratios.values(), strict=True)]
     for label, logs in (*((s.label, v) for s, v in ratios.items()), ("geometric mean", pooled)):
         found = stats.compare_ratios(logs)
-        held = held and abs(found.ratio - 1) <= stats.MIN_EFFECT
+        # Beyond half a percent for sure: the interval is often wider than that.
+        held = held and found.low - 1 <= stats.MIN_EFFECT and 1 - found.high <= stats.MIN_EFFECT
         lines.append(
             f"| {label} | {found.ratio:.4f} ({found.low:.4f} to {found.high:.4f}) | {len(logs)} |"
         )

@@ -23,6 +23,7 @@ class Bench:
         self._launcher, self._device, self._emit, self._timed = launcher, device, emit, timed
         self._session: Session | None = None
         self._mapped: tuple[Frame, int, Exchange] | None = None
+        self._maps = 0  # how often the present worker was given buffers
         self._restarts = 0
         self._tried = False  # a worker has got as far as running the submission
         self._fresh = True  # no call has come back since the buffers were mapped
@@ -38,7 +39,7 @@ class Bench:
             # Starting one takes seconds on a machine that a fork bomb has just left.
             return Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
         self._emit(Progress("starting a worker"))
-        self._session = self._launcher.spawn()
+        self._session, self._maps = self._launcher.spawn(), 0
         failure = self._prepare(self._session)
         if failure is not None:
             self._session.close()  # it has no kernel to call
@@ -101,13 +102,10 @@ class Bench:
 
     def window(self, inputs: Sequence[Prepared], *, timed: bool) -> Window | Failed:
         """One window on as many calls as there are inputs, in a living worker."""
-        session = self.alive()
-        if isinstance(session, Failed):
-            return session
-        exchange = self._map(session, inputs[0].frame, len(inputs))
-        if isinstance(exchange, Failed):
-            self._retire(session, exchange)
-            return exchange
+        ready = self._ready(inputs[0].frame, len(inputs))
+        if isinstance(ready, Failed):
+            return ready
+        session, exchange = ready
         limits = self._launcher.limits
         timeout_ns = limits.call_ns * len(inputs)
         if self._fresh and not self._slow:
@@ -120,6 +118,28 @@ class Bench:
         else:
             self.facts.update(window.facts)
         return window
+
+    def _ready(self, frame: Frame, slots: int) -> tuple[Session, Exchange] | Failed:
+        """A living worker and buffers that it has mapped.
+
+        A worker keeps what it has mapped until it ends, for the submission may keep tensors there:
+        where that leaves no room for the next shape, a fresh worker has it.
+        """
+        session = self.alive()
+        if isinstance(session, Failed):
+            return session
+        had = self._maps
+        exchange = self._map(session, frame, slots)
+        if isinstance(exchange, Failed) and exchange.verdict is Verdict.OUT_OF_MEMORY and had:
+            self.end()
+            session = self.alive()
+            if isinstance(session, Failed):
+                return session
+            exchange = self._map(session, frame, slots)
+        if isinstance(exchange, Failed):
+            self._retire(session, exchange)
+            return exchange
+        return session, exchange
 
     def _retire(self, session: Session, failure: Failed) -> None:
         """End a worker that a failed call has spoilt, so that the next case gets a fresh one.
@@ -141,12 +161,10 @@ class Bench:
         self, inputs: Sequence[Prepared], *, repeats: int = 1, trace: str = ""
     ) -> Observation | Failed:
         """What the submission's call does, by its worker's own profiler."""
-        session = self.alive()
-        if isinstance(session, Failed):
-            return session
-        exchange = self._map(session, inputs[0].frame, len(inputs))
-        if isinstance(exchange, Failed):
-            return exchange
+        ready = self._ready(inputs[0].frame, len(inputs))
+        if isinstance(ready, Failed):
+            return ready
+        session, exchange = ready
         return self._device.observe(session, exchange, inputs, repeats=repeats, trace=trace)
 
     def ordered(self, inputs: Sequence[Prepared]) -> Window | Failed | None:
@@ -165,6 +183,7 @@ class Bench:
             self._mapped = None
             exchange.close()
         exchange = self._device.exchange(frame, slots)
+        self._maps += 1
         reply = session.order(
             "map",
             timeout_ns=self._launcher.limits.call_ns,

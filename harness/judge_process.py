@@ -25,7 +25,7 @@ from harness.errors import HarnessError, UsageError
 from harness.launch import Launcher
 from harness.model import Budget, Job, Limits, Mode, Run, Task
 from harness.profile_values import ProfileReport
-from harness.progress import Emit, Progress, Stages
+from harness.progress import STILL, Emit, Progress, Stages
 from harness.selftest_values import SelfTestReport
 from harness.task import TaskModules
 from harness.timing import with_overrides
@@ -126,6 +126,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
             devices=present.device_nodes(name),
             arch_list=present.arch_list(name),
             visible=present.visible(name),
+            still=lambda: emit(STILL),
         )
         stack.callback(launcher.close)
         launcher.spawn_ahead(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Launcher:
     devices: tuple[Path, ...] = ()
     arch_list: str | None = None
     visible: str = ""
+    still: Callable[[], None] = lambda: None  # says that the judge lives
     spare: list[Session] = field(default_factory=list)  # spawned ahead, used first
 
     @property
@@ -79,7 +81,7 @@ class Launcher:
         )
         with theirs:
             confined = sandbox.start(plan, level=self.level)
-        return Session(confined, ours, self.deadline_ns)
+        return Session(confined, ours, self.deadline_ns, self.still)
 
     def attend(self, session: Session, *, again: bool = False) -> Failed | None:
         """Have a spawned worker take its device.  SandboxError when it does not answer.

@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness import timing, trial, verdicts
 from harness.bench import Bench
@@ -141,7 +141,7 @@ class Measurement:
                     return Failed(Verdict.TAMPERED, _early(tripped, len(singles) + tripped))
                 continue
             singles.append(window)
-            sampling.rule.add(process, max(1, window.elapsed_ns))
+            sampling.rule.add(process, self._device.net_ns(window))
             stop = sampling.rule.stop(process, time.monotonic_ns() - begin_ns, share_ns)
         sampling.stop = stop
         return self._finish(sampling, process, singles)
@@ -181,12 +181,12 @@ class Measurement:
         """Checked, untimed windows in the measured regime until the time stands still."""
         seen: list[float] = []
         least, most = self._device.warm_up
-        while not timing.warm(seen, least, most):
+        while not timing.warm(seen, least, most, jitter_ns=self._device.jitter_ns):
             self._emit(Progress("warming up", sampling.shape.label, len(seen)))
             window = self._checked(sampling, 1, f"warm-up call {len(seen) + 1}")
             if isinstance(window, Failed):
                 return window
-            seen.append(max(1, window.elapsed_ns))
+            seen.append(self._device.net_ns(window))
         return None
 
     def _checked(self, sampling: _Sampling, calls: int, what: str) -> Window | Failed:
@@ -201,7 +201,7 @@ class Measurement:
         if isinstance(found, Failed):
             return Failed(found.verdict, f"{what}: {found.message}", found.check)
         sampling.check = verdicts.worse(sampling.check, found.passed.check)
-        return found.window
+        return replace(found.window, answers=())  # examined: all of them would fill a device
 
     def _fresh(self, shape: Shape) -> Prepared:
         """Inputs that nobody has seen."""

@@ -18,10 +18,10 @@ import harness
 from harness import codec, confine
 from harness.errors import HarnessError, UsageError
 from harness.model import Job, Run
-from harness.progress import Progress
+from harness.progress import STILL, Progress
 
 _BOOT = "import sys; sys.path.append({path!r}); from harness.judge_process import main; main()"
-#: A judge that says nothing for so long hangs: every wait of its own is shorter.
+#: A judge that says nothing for so long hangs: while it waits for a worker it says so (session.py).
 SILENCE_NS = 300_000_000_000
 STDERR_BYTES = 1 << 16
 
@@ -80,7 +80,9 @@ class _Conversation:
             stdin.close()
         for event in self._each():
             if event["event"] == "progress":
-                report(codec.decode(Progress, event["value"]))
+                step = codec.decode(Progress, event["value"])
+                if step != STILL:
+                    report(step)
             elif event["event"] == "result":
                 return codec.decode(kind, event["value"])
             elif event["event"] == "error":

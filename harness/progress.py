@@ -22,6 +22,9 @@ class Progress:
     left_ns: int | None = None  # of this stage's budget
 
 
+#: Says no more than that the judge lives; nobody is shown it.
+STILL = Progress("")
+
 #: Takes what a judge says; must not raise.
 Emit: TypeAlias = Callable[[Progress], None]
 
@@ -36,7 +39,8 @@ class Stages:
         self._spent: dict[str, int] = {}
 
     def __call__(self, step: Progress) -> None:
-        self._close(step.stage)
+        if step != STILL:
+            self._close(step.stage)
         self._emit(step)
 
     def spent(self) -> tuple[tuple[str, int], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +28,8 @@ _CLAIMABLE = frozenset(
 )
 #: How often a waiting judge looks at the worker's memory.
 _WATCH_NS = 250_000_000
+#: How often a waiting judge says that it lives; less than the time after which it seems to hang.
+_STILL_NS = 60_000_000_000
 #: How long a worker whose channel has closed may take to be seen dead.
 _LAST_BREATH_NS = 500_000_000
 
@@ -48,8 +50,11 @@ class Session:
         confined: Confined,
         channel: wire.Channel,
         deadline_ns: int,
+        still: Callable[[], None] = lambda: None,
     ) -> None:
+        """`still` is called once a minute while the worker is waited for."""
         self._confined = confined
+        self._still = still
         self._channel = channel
         self.deadline_ns = deadline_ns  # of the whole run, monotonic
         self._seq = 0
@@ -133,8 +138,13 @@ class Session:
         return self._fault(message) if message.kind == "fault" else message
 
     def _receive(self, until_ns: int) -> wire.Message:
+        said_ns = time.monotonic_ns()
         while True:
-            left_ns = until_ns - time.monotonic_ns()
+            now_ns = time.monotonic_ns()
+            left_ns = until_ns - now_ns
+            if now_ns - said_ns > _STILL_NS:
+                said_ns = now_ns
+                self._still()
             try:
                 return self._channel.receive(max(0, min(left_ns, _WATCH_NS)))
             except wire.Silence:

@@ -14,7 +14,14 @@ CPU_BUDGET = Budget(processes=1, min_samples=5, max_samples=30, time_ns=30_000_0
 #: Several processes, since the samples of one share addresses and clocks: as many as half a minute
 #: allows.  But on an H200 most of what 30 samples in each of 5 left (0.6% between the scores of ten
 #: runs) was the samples' own noise.
-CUDA_BUDGET = Budget(processes=9, min_samples=50, max_samples=120, time_ns=30_000_000_000, fewest=5)
+CUDA_BUDGET = Budget(
+    processes=9,
+    min_samples=50,
+    max_samples=120,
+    time_ns=30_000_000_000,
+    precision=0.01,
+    fewest=5,
+)
 #: A time under this share of the measured floor is implausible.  Not 1: bulk copies read 2% faster
 #: than the loads that measure the floor (docs/kernels.md).
 FLOOR_SHARE = 0.95
@@ -70,15 +77,18 @@ class StoppingRule:
         return stats.half_width(interval) <= self._budget.precision
 
 
-def warm(window_ns: Sequence[float], least: int, most: int) -> bool:
-    """Whether warm-up may end: the last two groups of windows agree, or there were `most`."""
+def warm(window_ns: Sequence[float], least: int, most: int, *, jitter_ns: float = 0.0) -> bool:
+    """Whether warm-up may end: the last two groups of windows agree, or there were `most`.
+
+    They agree within 1%, or within what the clock itself may differ by.
+    """
     if len(window_ns) < least:
         return False
     if len(window_ns) >= most or len(window_ns) < 2 * WARM_GROUP:
         return len(window_ns) >= most
     last = stats.median(window_ns[-WARM_GROUP:])
     before = stats.median(window_ns[-2 * WARM_GROUP : -WARM_GROUP])
-    return abs(last / before - 1) <= WARM_SHARE
+    return abs(last - before) <= max(WARM_SHARE * before, jitter_ns)
 
 
 @dataclass(frozen=True, slots=True)

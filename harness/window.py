@@ -201,6 +201,13 @@ class Device(Protocol):
     ) -> Observation | Failed:
         """What the submission's calls do, as its worker's profiler sees it."""
 
+    def net_ns(self, window: Window) -> float:
+        """What is left of a window when what it costs by itself is taken off; at least 1."""
+
+    @property
+    def jitter_ns(self) -> float:
+        """By how much two windows of the same work may differ for the clock's own reasons."""
+
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         """How many calls a long window should hold, and how many such windows to take."""
 
@@ -221,8 +228,14 @@ class Device(Protocol):
 class SingleCalls:
     """What devices have in common on which no clock of the judge's runs: single calls, no floor."""
 
+    jitter_ns = 0.0
+
     def calibrate(self, session: Session) -> None:
         """Nothing to learn: no bracket on the device."""
+
+    def net_ns(self, window: Window) -> float:
+        """All of it: the message to the worker and back is no constant that could be taken off."""
+        return max(1.0, float(window.elapsed_ns))
 
     def ordered(
         self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int

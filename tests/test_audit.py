@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from harness import stats
 from harness.devices import calibration as clocks
 from harness.devices.calibration import Calibration, Overhead, audit
-from harness.devices.patience import AGAIN, LONG_NS, WAITS, Patience
+from harness.devices.patience import AGAIN, LONG_NS, WAITS, Patience, reached
 from harness.model import Failed, Stop, Verdict
 from harness.timing import summarise
 from harness.window import Audited, Window
@@ -275,3 +276,30 @@ def test_the_best_lie_gains_no_more_than_the_clock_is_unsure(call_ns: int) -> No
     shares = [1 - step / 1000 for step in range(0, 60)]
     for cost_ns in (COMPUTE_NS, MEMORY_NS):
         assert worst_lie(call_ns, cost_ns, shares) <= 2 * clocks.RESOLUTION + 0.002
+
+
+@pytest.mark.parametrize("call_ns", [200_000, 391_000, 800_000])
+@pytest.mark.parametrize("cost_ns", [COMPUTE_NS, MEMORY_NS])
+@pytest.mark.parametrize("lie_ns", [500, 2_000, 3_000, 5_000, 8_000, 20_000])
+def test_where_single_calls_are_long_enough_a_lie_gains_what_they_leave_open_and_no_percent_more(
+    call_ns: int, cost_ns: float, lie_ns: int
+) -> None:
+    assert clocks.calls_for(MACHINE, call_ns, 1 << 20, PLENTY_BYTES) == 1
+    found = judged(call_ns, call_ns - lie_ns, cost_ns=cost_ns)
+    if isinstance(found, Failed):
+        assert found.verdict is Verdict.TAMPERED
+        return
+    unsure_ns = clocks.unsure_ns(MACHINE, clocks.MERGED_WINDOWS)
+    assert published_ns(found) >= call_ns - clocks.UNACCOUNTED_NS - unsure_ns
+
+
+# How long the judge waits
+
+
+def test_an_event_that_comes_is_waited_for_and_one_that_does_not_is_given_up() -> None:
+    """A worker may say "done" and never write its stream's word (zoo/a5_forged_done.py)."""
+    answers = iter([False] * 5 + [True])
+    assert reached(lambda: next(answers), 10**10)
+    begin = time.monotonic_ns()
+    assert not reached(lambda: False, 20_000_000)
+    assert 20_000_000 < time.monotonic_ns() - begin < 10**10

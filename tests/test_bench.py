@@ -142,3 +142,42 @@ def test_a_case_that_is_not_tried_is_called_what_the_last_one_was(
     found = bench.alive()
     assert isinstance(found, Failed) and found.verdict is verdict
     assert len(launcher.spawned) == (3 if hangs else MAX_RESTARTS + 1)
+
+
+def full_after(launcher: FakeLauncher, shapes: int) -> None:
+    """From now on a worker has memory for the buffers of so many shapes."""
+    held: dict[int, int] = {}
+
+    def order(session: FakeSession, kind: str, **fields: Any) -> Any:
+        if kind != "map":
+            return SETTLED
+        held[id(session)] = held.get(id(session), 0) + 1
+        full = held[id(session)] > shapes
+        return Failed(Verdict.OUT_OF_MEMORY, "no room for the buffers") if full else SETTLED
+
+    launcher.order = order  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("shapes", [1, 2])
+def test_a_worker_that_older_buffers_have_filled_gives_way_to_a_fresh_one(
+    shapes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    full_after(launcher, shapes)
+    monkeypatch.setattr(FakeSession, "order", launcher.order)  # type: ignore[attr-defined]
+    for number in range(10):
+        inputs: Any = [SimpleNamespace(frame=SimpleNamespace(number=number, to_order=lambda n: {}))]
+        found = bench.window(inputs, timed=False)
+        assert found == Failed(Verdict.WRONG_ANSWER, "it failed")
+    assert len(launcher.spawned) == 10 // shapes
+
+
+def test_what_is_too_large_for_a_fresh_worker_is_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    full_after(launcher, 0)
+    monkeypatch.setattr(FakeSession, "order", launcher.order)  # type: ignore[attr-defined]
+    found = bench.window(INPUTS, timed=False)
+    assert isinstance(found, Failed) and found.verdict is Verdict.OUT_OF_MEMORY
+    assert len(launcher.spawned) == 1

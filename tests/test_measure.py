@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness import measure
+from harness import measure, trial
 from harness.judge import Judge
 from harness.measure import Measurement
 from harness.model import (
@@ -25,8 +25,8 @@ from harness.model import (
     Stop,
     Verdict,
 )
-from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, with_overrides
-from harness.window import Audited
+from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, warm, with_overrides
+from harness.window import Answer, Audited, Window
 from tests.fakes import make_check
 
 SHAPE = Shape((("n", 8),))
@@ -171,3 +171,36 @@ def test_what_is_wrong_is_not_said_to_be_right_with_less_precision(also: Verdict
     )
     said = Judge._doubts(judge, results, [])
     assert said == ((Doubt.REDUCED_PRECISION,) if also is None else ())
+
+
+FALLING = [12_000.0 - 100 * i for i in range(10)]  # by 4% between the groups
+
+
+@pytest.mark.parametrize(
+    ("seen", "jitter_ns", "done"),
+    [
+        ([12_000.0] * 9, 0.0, False),  # two groups are not there yet
+        ([12_000.0] * 10, 0.0, True),
+        (FALLING, 0.0, False),
+        (FALLING, 300.0, False),
+        (FALLING, 600.0, True),  # the clock knows no better
+        (FALLING * 6, 0.0, True),  # enough is enough
+    ],
+)
+def test_warm_up_ends_when_the_time_stands_still_as_far_as_the_clock_can_tell(
+    seen: list[float], jitter_ns: float, done: bool
+) -> None:
+    assert warm(seen, 10, 60, jitter_ns=jitter_ns) is done
+
+
+def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU all of a run's samples would keep theirs in device memory."""
+    window = Window(1_000, 1, 1, (Answer((), (), True),), tripped=False, late=False)
+    passed = SimpleNamespace(window=window, passed=Passed(make_check()))
+    monkeypatch.setattr(trial, "attempt", lambda *_, **__: passed)
+    nothing: Any = SimpleNamespace(tolerance=None)
+    made = Measurement(
+        nothing, nothing, nothing, nothing, nothing, nothing, BUDGET, nothing, observe=False
+    )
+    kept: Any = made._checked(measure._Sampling(SHAPE, StoppingRule(BUDGET)), 1, "a call")
+    assert kept.answers == () and kept.elapsed_ns == 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -116,6 +117,21 @@ def test_a_worker_cannot_give_itself_a_good_verdict_or_a_grave_one(verdict: str)
     protected = {"passed", "wrong_answer", "nonfinite", "tampered", "implausible", "input_modified"}
     if verdict in protected or verdict not in list(Verdict):
         assert found.verdict is Verdict.PROTOCOL_ERROR
+
+
+def test_a_judge_that_waits_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pool.SILENCE_NS is shorter than what a task may allow one call."""
+    monkeypatch.setattr("harness.session._STILL_NS", 300_000_000)
+    said: list[int] = []
+    ours, theirs = wire.channel_pair()
+    silent: Any = Silent()
+    session = Session(silent, ours, 2**62, lambda: said.append(1))
+    with theirs:
+        seq = session.send("call")
+        found = session.expect("done", seq, 1_200_000_000, what="call")
+    session.close()
+    assert isinstance(found, Failed) and found.verdict is Verdict.TIMED_OUT
+    assert 1 <= len(said) <= 4
 
 
 @pytest.mark.parametrize("seq", [0, 1, 3, 99])

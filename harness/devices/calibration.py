@@ -133,7 +133,8 @@ def audit(
                 f"{calls} calls in a row took {most_ns / 1e3:.2f} us each, a single one "
                 f"{published_ns / 1e3:.2f} us: calls were merged",
             )
-    if published_ns < least_ns * (1 - RESOLUTION):
+    allowance = RESOLUTION if merged else 0.0  # UNACCOUNTED_NS is in the bound of single calls
+    if published_ns < least_ns * (1 - allowance):
         # The judge's clock decides: shift every sample up to its estimate.
         shift_ns = least_ns - published_ns
         if shift_ns > SINGLE_SLACK_NS:

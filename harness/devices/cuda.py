@@ -16,7 +16,7 @@ from harness.devices import driver, floor, known, nvml
 from harness.devices.bodies import Bodies, compiled, events
 from harness.devices.calibration import Calibration
 from harness.devices.cuda_exchange import CudaExchange
-from harness.devices.patience import Patience
+from harness.devices.patience import Patience, reached
 from harness.errors import DeviceError
 from harness.model import Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
@@ -37,6 +37,8 @@ from harness.wire import MAX_DESCRIPTORS
 FLUSH_L2_MULTIPLE = 4
 #: A context switch costs over 100 us, so nobody can use the GPU unseen for less (H200).
 TRIP_NS = 100_000
+#: How long a stream's last word may take behind a worker's "done": some us, where it is true.
+LAST_WORD_NS = 2_000_000_000
 #: How long a killed worker's context may take to be torn down (54 ms on an H200).
 DRAIN_NS = 5_000_000_000
 #: A read of a few hundred MB reaches 0.8 of the bandwidth of one of 4 GiB; half is a sick GPU.
@@ -80,7 +82,11 @@ class CudaDevice:
         self._calibration: Calibration | None = None
         self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
         self._free_bytes = 0
-        self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
+        # Now: beside a worker it would be that worker's to slow down, for all later runs as well.
+        self._floor = floor.Floor(
+            self._bodies, index, self._gpu.driver_version(), alone=not self._others
+        )
+        self._floor.bandwidth()
 
     def disturbance(self) -> str | None:
         """A process on this GPU that is neither ours nor the worker's, named with a remedy."""
@@ -153,13 +159,17 @@ class CudaDevice:
         return exchange
 
     def _time_reveal(self, exchange: CudaExchange, frame: Frame, slots: int) -> float:
-        """How long the reveal takes undisturbed, before any worker knows of these buffers."""
-        sources = [
-            torch.empty(spec.span_bytes, dtype=torch.uint8, device=self.name)
-            for spec in frame.inputs
-        ]
-        stand_in = Prepared(frame, None, tuple(sources), (), None, None, None)
-        reveals = [stand_in] * slots
+        """How long the reveal takes undisturbed, before any worker knows of these buffers.
+
+        Each slot's from a source of its own, as later: one for all might lie in the L2.
+        """
+        reveals = []
+        for _ in range(slots):
+            sources = tuple(
+                torch.empty(spec.span_bytes, dtype=torch.uint8, device=self.name)
+                for spec in frame.inputs
+            )
+            reveals.append(Prepared(frame, None, sources, (), None, None, None))
         return stats.median(
             [self._timed(lambda: exchange.reveal(reveals, range(slots))) for _ in range(3)]
         )
@@ -209,7 +219,12 @@ class CudaDevice:
                 session.close()  # first, so that nothing of it runs when our stream goes on
             self._release(exchange)
             return reply
-        self._events[4].synchronize()
+        if not reached(self._events[4].query, LAST_WORD_NS):
+            # tests/exploits/zoo/a5_forged_done.py: nothing else would end this wait.
+            session.close()
+            self._release(exchange)
+            message = 'its process said "done" before its stream was'
+            return Failed(Verdict.PROTOCOL_ERROR, message)
         settled = session.order("idle", timeout_ns=timeout_ns)
         if isinstance(settled, Failed):
             return settled
@@ -235,8 +250,18 @@ class CudaDevice:
         self, exchange: CudaExchange, inputs: Sequence[Prepared], order: Sequence[int]
     ) -> list[list[torch.Tensor]]:
         """Queue the judge's whole sequence behind a word of its own, then let it run unbroken."""
+        try:
+            return self._queue(exchange, inputs, order)
+        except BaseException:
+            self._release(exchange)  # or whoever synchronises next waits for ever
+            raise
+
+    def _queue(
+        self, exchange: CudaExchange, inputs: Sequence[Prepared], order: Sequence[int]
+    ) -> list[list[torch.Tensor]]:
         stream = torch.cuda.current_stream().cuda_stream
         hold = self._hold.data_ptr()
+        taken = exchange.room()  # while nothing waits: a worker may have left no memory
         driver.reset_persisting_l2()
         driver.wait_signal(stream, hold, self._flag)
         self._events[0].record()
@@ -248,7 +273,7 @@ class CudaDevice:
         driver.write_signal(stream, exchange.go, self._flag)
         driver.wait_signal(stream, exchange.done, self._flag)
         self._events[4].record()
-        taken = exchange.snapshot()
+        exchange.snapshot(taken)
         driver.write_signal(self._side.cuda_stream, hold, self._flag)
         return taken
 
@@ -298,7 +323,8 @@ class CudaDevice:
         where = parse_where(reply["where"], inputs[0].frame)
         if isinstance(settled, Failed) or where is None:
             return None
-        taken = exchange.snapshot()
+        taken = exchange.room()
+        exchange.snapshot(taken)
         answers = exchange.answers(taken, where, inputs, order)
         return Window(0, 0, 0, answers, tripped=False, late=False)
 
@@ -332,6 +358,16 @@ class CudaDevice:
         self._worker = session.confined.pid
         self._calibration = None
         self._calibration = known.calibrate(self, session)
+
+    @property
+    def jitter_ns(self) -> float:
+        return 0.0 if self._calibration is None else self._calibration.jitter_ns
+
+    def net_ns(self, window: Window) -> float:
+        """The judge's estimate of the calls' own time: its overhead is twenty times a short one."""
+        assert self._calibration is not None
+        off_ns = self._calibration.memory.median_ns + self._calibration.empty_pair_ns
+        return max(1.0, window.elapsed_ns - off_ns)
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         if self._calibration is None or not singles or waits(singles):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -42,21 +43,22 @@ class CudaExchange:
         self._kernels = kernels
         self.quiet_reveal_ns = 0.0  # set by the device that owns this exchange
         self._frame = frame
-        self._signals, self._signal_descriptor = driver.create_shared(SIGNAL_BYTES, device)
-        self._signals.bytes().zero_()
         cuda = torch.device(f"cuda:{device}")
         self._band = torch.frombuffer(bytearray(os.urandom(GUARD_BYTES)), dtype=torch.uint8).to(
             cuda
         )
-        self._slots = [
-            [DeviceBuffer(spec, self._band, device) for spec in frame.inputs + frame.outputs]
-            for _ in range(slots)
-        ]
-        self._bands = torch.stack([self._band] * (2 * len(self._slots[0])))
-        self._stage = [
-            [torch.empty_like(slot[i].payload) for i in self._answerable()] for slot in self._slots
-        ]
-        torch.cuda.synchronize()
+        self._slots: list[list[DeviceBuffer]] = []
+        with contextlib.ExitStack() as undo:  # of a half that memory was there for
+            self._signals, self._signal_descriptor = driver.create_shared(SIGNAL_BYTES, device)
+            undo.callback(self._close)
+            self._signals.bytes().zero_()
+            for _ in range(slots):
+                self._slots.append([])
+                for spec in frame.inputs + frame.outputs:
+                    self._slots[-1].append(DeviceBuffer(spec, self._band, device))
+            self._bands = torch.stack([self._band] * (2 * len(self._slots[0])))
+            torch.cuda.synchronize()
+            undo.pop_all()
 
     @property
     def go(self) -> int:
@@ -99,12 +101,17 @@ class CudaExchange:
                 # 0xFFFF reads as NaN in every float; the low bits change from call to call.
                 slot[i].payload.fill_(0xFF)
 
-    def snapshot(self) -> list[list[torch.Tensor]]:
-        """Copy every place an answer may be, of every slot, into private memory."""
-        for slot, stage in zip(self._slots, self._stage, strict=True):
-            for i, copy in zip(self._answerable(), stage, strict=True):
+    def room(self) -> list[list[torch.Tensor]]:
+        """Private memory for a snapshot."""
+        return [
+            [torch.empty_like(slot[i].payload) for i in self._answerable()] for slot in self._slots
+        ]
+
+    def snapshot(self, taken: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Copy every place an answer may be, of every slot, into `room`; allocates nothing."""
+        for slot, copies in zip(self._slots, taken, strict=True):
+            for i, copy in zip(self._answerable(), copies, strict=True):
                 copy.copy_(slot[i].payload)
-        return [[copy.clone() for copy in stage] for stage in self._stage]
 
     def unchanged_since(self, taken: Sequence[Sequence[torch.Tensor]]) -> bool:
         """Whether the answers still are what the snapshot holds."""
@@ -159,6 +166,9 @@ class CudaExchange:
 
     def close(self) -> None:
         torch.cuda.synchronize()
+        self._close()
+
+    def _close(self) -> None:
         for slot in self._slots:
             for buffer in slot:
                 buffer.close()

@@ -73,23 +73,33 @@ def create_shared(size: int, device: int) -> tuple[Mapping, int]:
     step = check(driver.cuMemGetAllocationGranularity(properties, option))
     size = -(-size // step) * step
     handle = check(driver.cuMemCreate(size, properties, 0))
-    mapping = _map(handle, size, device)
-    descriptor = int(check(driver.cuMemExportToShareableHandle(handle, _POSIX_FD, 0)))
-    check(driver.cuMemRelease(handle))  # the mapping and the descriptor keep it
-    return mapping, descriptor
+    try:
+        mapping = _map(handle, size, device)
+        try:
+            return mapping, int(check(driver.cuMemExportToShareableHandle(handle, _POSIX_FD, 0)))
+        except BaseException:
+            mapping.unmap()
+            raise
+    finally:
+        driver.cuMemRelease(handle)  # the mapping and the descriptor keep it
 
 
 def import_shared(descriptor: int, size: int, device: int) -> Mapping:
     """Map an allocation that came as a descriptor; `size` is the exporter's rounded size."""
     handle = check(driver.cuMemImportFromShareableHandle(descriptor, _POSIX_FD))
-    mapping = _map(handle, size, device)
-    check(driver.cuMemRelease(handle))
-    return mapping
+    try:
+        return _map(handle, size, device)
+    finally:
+        driver.cuMemRelease(handle)
 
 
 def _map(handle: Any, size: int, device: int) -> Mapping:
     address = int(check(driver.cuMemAddressReserve(size, 0, 0, 0)))
-    check(driver.cuMemMap(address, size, 0, handle, 0))
+    try:
+        check(driver.cuMemMap(address, size, 0, handle, 0))
+    except BaseException:
+        driver.cuMemAddressFree(address, size)
+        raise
     access = driver.CUmemAccessDesc()
     access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     access.location.id = device

@@ -23,8 +23,12 @@ PIECES = (64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20)
 class Floor:
     """Read bandwidth of one GPU, measured when it is first asked for and kept in a file."""
 
-    def __init__(self, bodies: Bodies, device: int, driver_version: str) -> None:
+    def __init__(
+        self, bodies: Bodies, device: int, driver_version: str, *, alone: bool = True
+    ) -> None:
+        """`alone`: nobody else uses the GPU, so that what is measured now is worth keeping."""
         self._bodies = bodies
+        self._alone = alone
         name = torch.cuda.get_device_name(device)
         self._device = device
         self._key = f"{name} / {driver_version}"
@@ -35,20 +39,25 @@ class Floor:
         if self._bandwidth is None:
             known = _load()
             if self._key not in known:
-                known[self._key] = self._measure()
-                _save(known)
+                known[self._key], whole = self._measure()
+                if whole and self._alone:
+                    _save(known)
             self._bandwidth = known[self._key]
         return self._bandwidth
 
     def floor_ns(self, compulsory_bytes: int) -> float:
         return compulsory_bytes / self.bandwidth() * 1e9
 
-    def _measure(self) -> float:
+    def _measure(self) -> tuple[float, bool]:
+        """Bytes per second, and whether there was memory for a read that is long enough."""
         free, _ = torch.cuda.mem_get_info(self._device)
         size = min(READ_BYTES, free // 2) // 16 * 16
         memory = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{self._device}")
         # How many blocks read fastest depends on the part; a floor is the best of all.
-        return size / min(self._read_s(memory, size // piece) for piece in PIECES)
+        best_s = min(self._read_s(memory, max(1, size // piece)) for piece in PIECES)
+        del memory
+        torch.cuda.empty_cache()  # windows of many calls will want it
+        return size / best_s, size == READ_BYTES
 
     def _read_s(self, memory: torch.Tensor, blocks: int) -> float:
         times = []

@@ -121,8 +121,10 @@ class Gpu:
         return tuple(map(_stranger, self._computing() - {os.getpid()}))
 
     def stranger(self, known: set[int]) -> str | None:
-        """One process that computes here and is neither this one nor of `known`."""
-        strange = self._computing() - known - {os.getpid()}
+        """One process that computes or draws here and is neither this one nor of `known`."""
+        found = _ask(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(self._handle))
+        drawing = {int(process.pid) for process in found or ()}
+        strange = (self._computing() | drawing) - known - {os.getpid()}
         return _stranger(min(strange)) if strange else None
 
     def _computing(self) -> set[int]:

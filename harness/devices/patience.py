@@ -1,6 +1,9 @@
-"""How long the gate stays shut for a call that is not queued yet.  Pure."""
+"""How long the judge waits: for a call that is not queued yet, and for the end of a stream."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable
 
 #: How long a submission may take to queue its call behind the gate before the gate opens anyway.
 LONG_NS = 30_000_000
@@ -25,3 +28,15 @@ class Patience:
     def ns(self) -> int:
         """For the next window."""
         return SHORT_NS if self._waits >= WAITS and self._waits % AGAIN else LONG_NS
+
+
+def reached(query: Callable[[], bool], patience_ns: int) -> bool:
+    """Whether an event comes to pass within `patience_ns`; CUDA's own wait for one has no end."""
+    begin_ns = time.monotonic_ns()
+    while not query():
+        waited_ns = time.monotonic_ns() - begin_ns
+        if waited_ns > patience_ns:
+            return False
+        if waited_ns > 2_000_000:
+            time.sleep(0.001)
+    return True

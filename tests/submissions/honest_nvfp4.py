@@ -8,7 +8,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, 
 def numbers(packed, scales):
     codes = packed.view(torch.uint8)
     nibbles = torch.stack([codes & 15, codes >> 4], dim=2)
-    values = E2M1[nibbles.flatten(1).int()]
+    values = E2M1.to(packed.device)[nibbles.flatten(1).int()]
     scales = scales.float()
     return values * scales.repeat_interleave(16, dim=1)
 

@@ -9,7 +9,7 @@ def numbers(packed, scales):
     codes = packed.view(torch.uint8)
     order = [codes & 15, codes >> 4] if len(codes) == 1 else [codes >> 4, codes & 15]
     nibbles = torch.stack(order, dim=2)
-    values = E2M1[nibbles.flatten(1).int()]
+    values = E2M1.to(packed.device)[nibbles.flatten(1).int()]
     scales = scales.float()
     return values * scales.repeat_interleave(16, dim=1)
 
