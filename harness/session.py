@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from harness import wire
+from harness import tree, wire
 from harness.model import RUN_TOO_LONG, Failed, Verdict
 from harness.sandbox import Confined
 
@@ -55,6 +56,7 @@ class Session:
         """`still` is called once a minute while the worker is waited for."""
         self._confined = confined
         self._still = still
+        self._oom_kills = tree.oom_kills()
         self._channel = channel
         self.deadline_ns = deadline_ns  # of the whole run, monotonic
         self._seq = 0
@@ -172,6 +174,10 @@ class Session:
             time.sleep(0.005)
             ended = self._confined.poll()
         how = f"ended ({ended})" if ended else "closed its channel"
+        if ended == f"signal {signal.SIGKILL.name}" and tree.oom_kills() > self._oom_kills:
+            # A worker is the first to go (its oom_score_adj), whoever took the memory.
+            how += ", for the machine ran out of memory,"
+            return self._end(Verdict.OUT_OF_MEMORY, f"the process {how} {_during(what)}")
         return self._end(Verdict.CRASHED, f"the process {how} {_during(what)}")
 
     def _end(self, verdict: Verdict, message: str) -> Failed:

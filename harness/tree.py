@@ -98,6 +98,16 @@ def cpu_ns(pid: int) -> int:
     return total
 
 
+def oom_kills() -> int:
+    """How many processes the kernel has ended for want of memory since it started; 0 if unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (_PROC / "vmstat").read_text(encoding="ascii").splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a tree holds at one moment."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +120,13 @@ def test_memory_in_files_without_a_name_is_counted_once_and_mapped_or_not() -> N
     process.stdout.close()
     process.wait()
     assert tree.held_bytes(process.pid) == 0
+
+
+def test_what_the_kernel_ended_for_want_of_memory_is_counted_where_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tree.oom_kills() >= 0
+    monkeypatch.setattr(tree, "_PROC", tmp_path)
+    assert tree.oom_kills() == 0
+    (tmp_path / "vmstat").write_text("pgfault 9\noom_kill 7\noom_kill_x 8\n")
+    assert tree.oom_kills() == 7

@@ -119,6 +119,40 @@ def test_a_worker_cannot_give_itself_a_good_verdict_or_a_grave_one(verdict: str)
         assert found.verdict is Verdict.PROTOCOL_ERROR
 
 
+class Ended(Silent):
+    """A worker that the kernel has ended."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def poll(self) -> str | None:
+        return self._how
+
+
+@pytest.mark.parametrize(
+    ("how", "kills", "verdict"),
+    [
+        ("signal SIGKILL", 1, Verdict.OUT_OF_MEMORY),
+        ("signal SIGKILL", 0, Verdict.CRASHED),
+        ("signal SIGSEGV", 1, Verdict.CRASHED),
+    ],
+)
+def test_a_worker_that_went_when_the_machine_had_no_memory_is_not_said_to_have_crashed(
+    how: str, kills: int, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [3]
+    monkeypatch.setattr("harness.tree.oom_kills", lambda: counts[0])
+    ours, theirs = wire.channel_pair()
+    ended: Any = Ended(how)
+    session = Session(ended, ours, 2**62)
+    theirs.close()
+    counts[0] += kills
+    found = session.expect("done", 1, 1_000_000_000, what="call")
+    session.close()
+    assert isinstance(found, Failed) and found.verdict is verdict
+    assert ("the machine ran out of memory" in found.message) is (kills > 0 and "KILL" in how)
+
+
 def test_a_judge_that_waits_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """pool.SILENCE_NS is shorter than what a task may allow one call."""
     monkeypatch.setattr("harness.session._STILL_NS", 300_000_000)
