@@ -99,16 +99,44 @@ def digest(root: Path) -> str:
     """sha256 over names and contents of task/, reference/ and shapes.yaml, caches left out."""
     total = hashlib.sha256()
     try:
-        files = [root / FILE, *(root / "task").rglob("*"), *(root / "reference").rglob("*")]
-        named = {str(path.relative_to(root).as_posix()): path for path in files if path.is_file()}
+        named = {path.relative_to(root).as_posix(): path for path in parts(root) if path.is_file()}
         for name in sorted(named):
-            if "__pycache__" not in name.split("/"):
-                content = named[name].read_bytes()
-                total.update(f"{name}\0{len(content)}\0".encode())
-                total.update(content)
+            content = named[name].read_bytes()
+            total.update(f"{name}\0{len(content)}\0".encode())
+            total.update(content)
     except OSError as error:
         raise TaskError(f"{error.filename}: cannot be read: {error.strerror}. Check it") from None
     return total.hexdigest()
+
+
+def parts(root: Path) -> Iterator[Path]:
+    """What the digest covers: shapes.yaml and all below task/ and reference/.  Raises OSError.
+
+    Folders and dangling links are among it, since either may become or hold a file.
+    """
+    yield root / FILE
+    around = frozenset(_identity(folder) for folder in (root.resolve(), *root.resolve().parents))
+    for name in ("task", "reference"):
+        yield root / name
+        yield from _below(root / name, around)
+
+
+def _below(folder: Path, around: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    """Everything below a folder but caches, through links as an import would go.
+
+    A link to a folder `around` it leads back to where it came from, and is not followed.
+    """
+    around |= {_identity(folder)}
+    for path in folder.iterdir():
+        if path.name != "__pycache__":
+            yield path
+            if path.is_dir() and _identity(path) not in around:
+                yield from _below(path, around)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def parse_shape(text: str, task: Task) -> Shape:

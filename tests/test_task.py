@@ -255,6 +255,38 @@ def test_the_digest_follows_names_and_contents_but_no_cache(tmp_path: Path) -> N
     assert len(seen) == 5
 
 
+def test_the_digest_of_a_task_without_links_is_what_it_was(tmp_path: Path) -> None:
+    # Runs are kept under it: as the versions before this test computed it.
+    assert tasks.digest(tree(tmp_path)) == (
+        "ca4de3658e1b2497dd3ee5e87a5a088882de74dab7dc21d0b892e09716b98313"
+    )
+
+
+def test_the_digest_covers_what_lies_behind_links_and_ends_in_their_loops(tmp_path: Path) -> None:
+    lib, root = tmp_path / "lib", tree(tmp_path / "root")
+    (lib / "deep").mkdir(parents=True)
+    for name in ("table.py", "deep/inner.py", "deep/other.py"):
+        (lib / name).write_text("1")
+    seen = {tasks.digest(root)}
+    (root / "task" / "lib").symlink_to(lib)
+    (root / "reference" / "lib").symlink_to(lib)
+    for step in (
+        lambda: (lib / "table.py").write_text("2"),
+        lambda: (lib / "deep" / "inner.py").write_text("2"),
+        lambda: (lib / "deep" / "other.py").unlink(),
+        lambda: (root / "reference" / "lib").unlink(),
+    ):
+        seen.add(tasks.digest(root))
+        step()
+    seen.add(tasks.digest(root))
+    assert len(seen) == 6
+    for loop, to in (("up", ".."), ("self", "."), ("top", "/"), ("root", str(root))):
+        (root / "task" / loop).symlink_to(to)
+    (lib / "deep" / "back").symlink_to(lib)
+    (lib / "ring").symlink_to("ring")
+    assert tasks.digest(root) in seen
+
+
 def test_a_shape_on_the_command_line_is_read_in_any_order(tmp_path: Path) -> None:
     task = tasks.load(tree(tmp_path))
     assert tasks.parse_shape("n=5, m=8", task).axes == (("m", 8), ("n", 5))
