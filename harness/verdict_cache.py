@@ -1,7 +1,7 @@
 """Verdicts of earlier gates, kept by the content of everything that they depend on.
 
-Only `passed` and `unsupported` are kept: a failure is tried again, so that a machine that was ill
-for a moment does not fail the same file for ever.  Nothing here loads torch.
+Only `passed` is kept: all else is tried again, so that a machine that was ill for a moment, or has
+got a driver since, does not fail the same file for ever.  Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import harness
 from harness import codec, machine
 from harness.model import Job, Run, Submission, Task, Verdict
 
-KEPT = (Verdict.PASSED, Verdict.UNSUPPORTED)
 #: Entries beyond this go, longest unused first; one of the shipped task takes about 20 kB.
 ENTRIES = 2000
 _SCHEMA = 1
@@ -43,19 +42,38 @@ def verdict_key(job: Job, task: Task, facts: Sequence[tuple[str, str]]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def machine_facts(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Harness, versions, processor, GPUs and compilers of this machine, found without torch."""
-    versions = tuple((k, v) for k, v in machine.versions() if k != "harness")
-    tools = tuple((tool, shutil.which(tool) or "") for tool in _TOOLS)
-    visible = environment.get("CUDA_VISIBLE_DEVICES", "all")
+def machine_facts(
+    environment: Mapping[str, str], cuda_home: Path | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Harness, packages, processor, GPUs and compilers of this machine, found without torch.
+
+    `cuda_home` is the toolkit that a worker gets, which need not be on our own PATH.
+    """
+    versions = tuple((k, v) for k, v in machine.versions() if k in ("python", "system"))
+    found = {tool: shutil.which(tool) for tool in _TOOLS}
+    if cuda_home is not None:
+        found["nvcc"] = str(cuda_home / "bin/nvcc")
     return (
         ("harness", harness_digest()),
         *versions,
+        *machine.distributions(),
         ("processor", _processor()),
         ("gpus", _gpus()),
-        ("visible", visible),
-        *tools,
+        ("visible", environment.get("CUDA_VISIBLE_DEVICES", "all")),
+        *((tool, _file_fact(path)) for tool, path in found.items()),
     )
+
+
+def _file_fact(path: str | None) -> str:
+    """Which file a program is: an update keeps its name, and changes size and time."""
+    if path is None:
+        return ""
+    real = os.path.realpath(path)
+    try:
+        found = os.stat(real)
+    except OSError:
+        return real
+    return f"{real} {found.st_size} {found.st_mtime_ns}"
 
 
 def harness_digest() -> str:
@@ -115,7 +133,7 @@ class VerdictCache:
             return None
         fits = (
             document.get("key") == key
-            and run.verdict in KEPT
+            and run.verdict is Verdict.PASSED
             and run.submission.sha256 == submission.sha256
             and run.task_digest == task.digest
         )
@@ -127,7 +145,7 @@ class VerdictCache:
 
     def put(self, key: str, run: Run) -> None:
         """Keep a verdict worth keeping.  Raises OSError where the folder cannot be written."""
-        if run.verdict not in KEPT:
+        if run.verdict is not Verdict.PASSED:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The text of the submission is in the key; a cache that is copied about need not hold it.

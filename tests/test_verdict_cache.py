@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness import verdict_cache
+from harness import machine, verdict_cache
 from harness.gate_controls import right_control
 from harness.model import IsolationPolicy, Job, Mode, Run, Task, Verdict
 from harness.task import load
@@ -51,12 +53,12 @@ def test_what_was_put_comes_back_under_its_present_name(
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_only_passed_and_unsupported_are_kept(
+def test_only_passed_is_kept(
     verdict: Verdict, tmp_path: Path, task: Task, job: Job, run: Run
 ) -> None:
     cache = VerdictCache(tmp_path)
     cache.put("k", replace(run, verdict=verdict))
-    kept = verdict in (Verdict.PASSED, Verdict.UNSUPPORTED)
+    kept = verdict is Verdict.PASSED
     assert (cache.get("k", job.submission, task) is not None) == kept
     assert bool(list(tmp_path.iterdir())) == kept, "what is never used is not written either"
 
@@ -168,3 +170,80 @@ def test_facts_name_the_harness_torch_the_processor_and_what_is_visible() -> Non
     assert facts["torch"]
     assert facts["processor"]
     assert machine_facts({}) == machine_facts({})
+
+
+def test_facts_name_every_installed_package() -> None:
+    facts = dict(machine_facts({}))
+    assert facts["click"] == importlib.metadata.version("click")
+    assert facts["nvidia-ml-py"]
+
+
+def test_a_compiler_that_was_updated_in_place_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    compiler, toolkit = tmp_path / "g++-12", tmp_path / "cuda" / "bin" / "nvcc"
+    toolkit.parent.mkdir(parents=True)
+    for path in (compiler, toolkit):
+        path.write_text("12.1")
+        path.chmod(0o755)
+    (tmp_path / "g++").symlink_to(compiler)
+    seen = {machine_facts({}, tmp_path / "cuda")}
+    compiler.write_text("12.22")
+    seen.add(machine_facts({}, tmp_path / "cuda"))
+    toolkit.write_text("12.9.9")
+    seen.add(machine_facts({}, tmp_path / "cuda"))
+    os.utime(toolkit, (1, 1))
+    seen.add(machine_facts({}, tmp_path / "cuda"))
+    (tmp_path / "g++").unlink()
+    seen.add(machine_facts({}, tmp_path / "cuda"))
+    assert len(seen) == 5
+
+
+@pytest.fixture
+def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of a user without a home."""
+
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_home_the_cache_is_a_private_folder_below_the_temporary_one(
+    homeless: Path, run: Run, job: Job, task: Task
+) -> None:
+    folder = machine.cache_folder()
+    assert folder.parent == homeless
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert machine.cache_folder() == folder, "the same for the next gate"
+    VerdictCache(folder / "verdicts").put("k", run)
+    assert VerdictCache(folder / "verdicts").get("k", job.submission, task) is not None
+
+
+@pytest.mark.parametrize("how", ["open to others", "a link", "a file", "another's"])
+def test_a_folder_that_others_could_fill_is_no_cache(
+    how: str, homeless: Path, run: Run, job: Job, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = machine.cache_folder()
+    if how == "open to others":
+        folder.chmod(0o770)
+    elif how == "another's":
+        other = os.getuid() + 1
+        folder.rename(homeless / f"kernel-harness-{other}")
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    else:
+        folder.rmdir()
+        folder.touch() if how == "a file" else folder.symlink_to(homeless)
+    cache = VerdictCache(machine.cache_folder() / "verdicts")
+    assert cache.get("k", job.submission, task) is None
+    with pytest.raises(OSError):
+        cache.put("k", run)
+
+
+def test_no_folder_at_all_is_no_cache(homeless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(homeless / "missing"))
+    assert not machine.cache_folder().exists()
