@@ -119,7 +119,7 @@ def test_junitparser_reads_a_case_for_every_submission_shape_and_family() -> Non
         "64 signed",
         "verdict",
     ]
-    assert {case.classname for case in good} == {"double.good"}
+    assert {case.classname for case in good} == {"double.submissions/good"}
     assert all(case.is_passed for case in good)
     (failure,) = next(iter(suites["submissions/wrong.py"])).result
     assert isinstance(failure, junitparser.Failure)
@@ -139,6 +139,14 @@ def test_a_repeated_row_has_a_name_of_its_own() -> None:
     root = ElementTree.fromstring(junit(report(twice)))
     names = [case.attrib["name"] for case in root.iter("testcase")]
     assert names[:3] == ["8 competition", "8 competition #2", "8 competition #3"]
+
+
+def test_namesakes_have_classes_of_their_own() -> None:
+    one = finding("good")
+    other = replace(one, submission=replace(one.submission, path="others/good.py"))
+    root = ElementTree.fromstring(junit(report(one, other)))
+    tests = [(case.attrib["classname"], case.attrib["name"]) for case in root.iter("testcase")]
+    assert len(set(tests)) == len(tests) == 8
 
 
 HOSTILE = "\x1b[31mbad\x1b[0m \x00 ]]> <&> \ud800 \ufffe \u202e <!-- \r\n\t &#27; \"'"

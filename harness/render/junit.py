@@ -74,8 +74,9 @@ def _suites(
         nothing = _Test("submissions", kind, "nothing verified", sentence(report))
         yield "submissions", task, [nothing], None
     for finding in report.findings:
-        name = _safe(finding.submission.name)
-        yield finding.submission.path, f"{task}.{name}", _tests(finding), finding
+        path = finding.submission.path
+        # The whole path: readers merge what has one class and one name.
+        yield path, f"{task}.{_safe(path.removesuffix('.py'))}", _tests(finding), finding
 
 
 def _origin(finding: Finding | None) -> dict[str, str]:
