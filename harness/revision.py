@@ -7,9 +7,22 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 
 _TIMEOUT_S = 120
+#: What a hook's git says about its own repository: with GIT_DIR set, git takes the current folder
+#: for the top of the working tree.  We ask about a folder, so git finds the repository itself.
+_OF_A_HOOK = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_PREFIX",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+)
+_FILE_MODES = ("100644", "100755")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +42,51 @@ class Repository:
             "--end-of-options",
             f"{revision}^{{commit}}",
         )
-        if found.returncode != 0:
-            raise UsageError(
-                f"{revision}: there is no such revision in {self.top}; a shallow clone lacks old "
-                "ones (actions/checkout: fetch-depth: 0)"
-            )
-        return found.stdout.decode().strip()
+        if found.returncode == 0:
+            return found.stdout.decode().strip()
+        if not _git(self.top, "rev-list", "--all", "--max-count=1").stdout:
+            raise UsageError(f"{revision}: {self.top} is a repository without a commit yet")
+        raise UsageError(
+            f"{revision}: there is no such revision in {self.top}; a shallow clone lacks old "
+            "ones (actions/checkout: fetch-depth: 0)"
+        )
 
     def changed_since(self, commit: str) -> frozenset[Path]:
         """Files that differ from where this branch left `commit`: committed, edited, new."""
         base = _git(self.top, "merge-base", commit, "HEAD")
         start = base.stdout.decode().strip() if base.returncode == 0 else commit
-        names = self._names("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", start)
+        options = ("--no-renames", "--no-ext-diff", "--ignore-submodules=none")
+        names = self._names("diff", "--name-only", *options, "-z", start)
         names += self._names("ls-files", "--others", "--exclude-standard", "-z")
         return frozenset(self.top / os.fsdecode(name) for name in names)
 
+    def tracked(self) -> frozenset[Path]:
+        """Files whose changes git would see: neither those that it ignores, nor another
+        repository's, nor those that it was told to take for unchanged."""
+        lines = self._names("ls-files", "-v", "-z")
+        return frozenset(self.top / os.fsdecode(line[2:]) for line in lines if line[:2] == b"H ")
+
     def read(self, commit: str, path: Path) -> bytes | None:
-        """Content of a file at that commit; None where it did not exist."""
+        """Content of a file at that commit; None where there was no file of that name.
+
+        Raises HarnessError when the commit lists the file and git cannot read it.
+        """
         try:
             inside = path.resolve().relative_to(self.top).as_posix()
         except ValueError:
             return None
-        found = _git(self.top, "cat-file", "blob", f"{commit}:{inside}")
-        return found.stdout if found.returncode == 0 else None
+        listed = _git(self.top, "ls-tree", "-z", "--full-tree", commit, "--", inside)
+        if listed.returncode != 0:
+            raise _unreadable(commit, inside, listed)
+        if not listed.stdout:
+            return None
+        mode, _, blob = listed.stdout.partition(b"\t")[0].decode().split()
+        if mode not in _FILE_MODES:
+            return None  # a folder, a link or a submodule
+        found = _git(self.top, "cat-file", "blob", blob)
+        if found.returncode != 0:
+            raise _unreadable(commit, inside, found)
+        return found.stdout
 
     def _names(self, *arguments: str) -> list[bytes]:
         found = _git(self.top, *arguments)
@@ -65,23 +100,35 @@ def repository(folder: Path) -> Repository:
     found = _git(folder, "rev-parse", "--show-toplevel")
     if found.returncode != 0:
         raise UsageError(f"{folder}: not in a git repository ({_reason(found)})")
-    return Repository(Path(os.fsdecode(found.stdout.rstrip(b"\n"))).resolve())
+    return Repository(Path(os.fsdecode(found.stdout.removesuffix(b"\n"))).resolve())
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     try:
         return subprocess.run(
-            # Names come as bytes, never quoted; nobody is asked for a password.
-            ["git", "-c", "core.quotePath=false", "-C", str(folder), *arguments],
+            # Names come and go as bytes, never quoted and never patterns.
+            ["git", "-c", "core.quotePath=false", "--literal-pathspecs", "-C", folder, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,
+            # Nobody is asked for a password, and the lock of a commit under way is not waited for.
+            env={**kept, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"},
             check=False,
         )
     except FileNotFoundError:
         raise UsageError("git is not installed, and --changed and revisions need it") from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"git {arguments[0]} in {folder}: no answer in {_TIMEOUT_S} s") from None
+
+
+def _unreadable(
+    commit: str, inside: str, found: subprocess.CompletedProcess[bytes]
+) -> HarnessError:
+    return HarnessError(
+        f"{commit[:10]}:{inside}: is in that commit and git cannot read it ({_reason(found)}); "
+        "fetch what is missing (git fetch --refetch), or look at the repository (git fsck)"
+    )
 
 
 def _reason(found: subprocess.CompletedProcess[bytes]) -> str:
