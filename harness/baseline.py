@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import yaml
 
 from harness import bundle
 from harness.errors import UsageError
-from harness.model import Shape, Submission, Task
+from harness.model import Run, Shape, Submission, Task
 from harness.revision import Repository, repository
 from harness.sources import read_submission, submission_of
 from harness.task import FILE
@@ -26,9 +26,13 @@ class Baseline:
     at: tuple[Repository, str] | None = None  # its own file at this commit
     bundle: Mapping[str, Submission] = field(default_factory=dict)  # by name
     shapes: tuple[Shape, ...] = ()  # what was ranked then; nothing of it may be missing now
+    taskless: bool = False  # the commit has no shapes.yaml: what was ranked then is not known
 
     def of(self, submission: Submission) -> Submission | None:
-        """The other side, or None where there was none: a submission that is new."""
+        """The other side, or None where there was none: a submission that is new.
+
+        Raises UsageError for what is no submission, HarnessError for what git cannot read.
+        """
         if self.file is not None:
             return self.file
         if self.at is None:
@@ -53,26 +57,26 @@ def find_baseline(text: str, task: Task) -> Baseline:
     path = Path(text)
     if path.suffix == ".py":
         return Baseline(path.name, file=read_submission(path, None))
-    if path.exists():
+    if path.exists() and not path.is_dir():  # a folder may have the name of a branch
         return _bundle(path, task)
     root = Path(task.root)
     where = repository(root)
     commit = where.commit(text)
     raw = where.read(commit, root / FILE)
+    if raw is None:
+        return Baseline(text, at=(where, commit), taskless=True)
     return Baseline(text, at=(where, commit), shapes=_ranked(raw, f"{text}:{FILE}"))
 
 
-def _ranked(raw: bytes | None, name: str) -> tuple[Shape, ...]:
-    """The ranked shapes of an older shapes.yaml, or none where it was not there yet."""
-    if raw is None:
-        return ()
+def _ranked(raw: bytes, name: str) -> tuple[Shape, ...]:
+    """The ranked shapes of an older shapes.yaml."""
     try:
         document: dict[str, Any] = yaml.safe_load(raw)
         axes = [str(axis) for axis in document["axes"]]
         return tuple(
             Shape(tuple((axis, int(row[axis])) for axis in axes)) for row in document["ranked"]
         )
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (yaml.YAMLError, LookupError, TypeError, ArithmeticError, ValueError) as error:
         raise UsageError(f"{name}: its ranked shapes cannot be read ({error})") from None
 
 
@@ -92,6 +96,12 @@ def _bundle(path: Path, task: Task) -> Baseline:
             f"{path}: holds no source of a submission to {task.name}, and both sides are timed "
             "here; export it without --without-source"
         )
+    return Baseline(path.name, bundle=with_source, shapes=_timed(runs))
+
+
+def _timed(runs: Sequence[Run]) -> tuple[Shape, ...]:
+    """The shapes that the newest version of the task in these runs ranked, oldest run first."""
     ranked = [run for run in runs if not run.custom_shapes]
-    timed = [case.case.shape for run in ranked for case in run.cases if case.timing is not None]
-    return Baseline(path.name, bundle=with_source, shapes=tuple(dict.fromkeys(timed)))
+    newest = [run for run in ranked if run.task_digest == ranked[-1].task_digest]
+    timed = [case.case.shape for run in newest for case in run.cases if case.timing is not None]
+    return tuple(dict.fromkeys(timed))

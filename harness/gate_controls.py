@@ -13,7 +13,7 @@ from harness.sources import read_submission
 FOLDER = "controls"
 
 #: Appended to the right control: everything it does, then one element in the middle off by more
-#: than any tolerance below 1 forgives, whether it was small, large, infinite or not a number.
+#: than twice what the task's tolerance forgives, since the right one may be off the other way.
 SPOIL = """
 
 _right_kernel = custom_kernel
@@ -25,12 +25,20 @@ def _first_tensor(value):
     return _first_tensor(value[0]) if isinstance(value, list | tuple) else value
 
 
+def _wrong(was):
+    if isinstance(was, bool):
+        return not was
+    # Never below zero and never far above a small number, so that it fits any type; what is
+    # infinite or not a number becomes one.
+    off = 4 * ({atol!r} + {rtol!r} * abs(was)) + 2
+    return was + off if abs(was) <= off < float("inf") else 0
+
+
 def custom_kernel(data):
     answer = _right_kernel(data)
     tensor = _first_tensor(answer)
     index = tuple(size // 2 for size in tensor.shape)
-    was = tensor[index].item()
-    tensor[index] = was + 2 if abs(was) <= 1 else 0
+    tensor[index] = _wrong(tensor[index].item())
     return answer
 """
 
@@ -46,12 +54,12 @@ def right_control(root: Path) -> Submission:
     return read_submission(path, "the gate")
 
 
-def wrong_control(root: Path, right: Submission) -> Submission:
+def wrong_control(task: Task, right: Submission) -> Submission:
     """The task's controls/wrong.py, else the right one with one element of its output off."""
-    path = root / FOLDER / "wrong.py"
+    path = Path(task.root) / FOLDER / "wrong.py"
     if path.is_file():
         return read_submission(path, "the gate")
-    source = right.source + SPOIL
+    source = right.source + SPOIL.format(rtol=task.tolerance.rtol, atol=task.tolerance.atol)
     return replace(
         right,
         name="wrong",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from harness import gate, gate_controls, slowdown
 from harness.baseline import Baseline
@@ -17,6 +16,7 @@ from harness.gate import Control, Finding, Gap, GateReport, State
 from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
 from harness.plan import plan
 from harness.slowdown import Absent, Speed
+from harness.task import FILE
 from harness.verdict_cache import VerdictCache, verdict_key
 
 #: A job and what to call it on the screen -> its Run; raises HarnessError.
@@ -61,25 +61,46 @@ class Gatekeeper:
         submissions: Sequence[Submission],
         unchanged: Sequence[str] = (),
     ) -> GateReport:
-        """Judge them all.  Raises UsageError for a task or a device that cannot be meant."""
+        """Judge them all; a Ctrl-C leaves the rest not judged.
+
+        Raises UsageError for a task, a device or a baseline that cannot be meant, and HarnessError
+        where the baseline cannot be read.
+        """
         begin_ns = time.monotonic_ns()
+        bases = self._other_sides(submissions)
         kept = {s.path: run for s in submissions if (run := self._kept(s)) is not None}
         judged = self._baseline is not None or any(s.path not in kept for s in submissions)
-        proof = self._prove(right) if judged else ()
+        proof: list[Control] = []
         findings: list[Finding] = []
-        if all(control.ok for control in proof):
-            for number, submission in enumerate(submissions, start=1):
-                label = f"{submission.name} ({number}/{len(submissions)})"
-                findings.append(self._one(submission, kept.get(submission.path), label))
+        interrupted = False
+        try:
+            if judged:
+                proof += self._prove(right)
+            if all(control.ok for control in proof):
+                for number, submission in enumerate(submissions, start=1):
+                    label = f"{submission.name} ({number}/{len(submissions)})"
+                    path = submission.path
+                    findings.append(self._one(submission, kept.get(path), bases.get(path), label))
+        except KeyboardInterrupt:
+            interrupted = True
+            findings += [_unreached(s) for s in submissions[len(findings) :]]
         return GateReport(
             task=self._task.name,
             device=self._device,
             findings=tuple(findings),
-            controls=proof,
+            controls=tuple(proof),
             unchanged=tuple(unchanged),
             allowed=self._conditions.allowed,
             duration_ns=time.monotonic_ns() - begin_ns,
+            interrupted=interrupted,
         )
+
+    def _other_sides(self, submissions: Sequence[Submission]) -> dict[str, Submission]:
+        """What each submission is compared with, by its path; those that have nothing lack."""
+        if self._baseline is None:
+            return {}
+        found = ((s.path, self._baseline.of(s)) for s in submissions)
+        return {path: base for path, base in found if base is not None}
 
     def _kept(self, submission: Submission) -> Run | None:
         if self._cache is None:
@@ -89,7 +110,7 @@ class Gatekeeper:
     def _prove(self, right: Submission) -> tuple[Control, ...]:
         """The right control must pass and the wrong one fail, or nobody is judged."""
         shapes = (gate_controls.smallest_shape(self._task),)
-        wrong = gate_controls.wrong_control(Path(self._task.root), right)
+        wrong = gate_controls.wrong_control(self._task, right)
         found: list[Control] = []
         for name, submission in (("right", right), ("wrong", wrong)):
             job = replace(self._job(submission), shapes=shapes)
@@ -105,7 +126,9 @@ class Gatekeeper:
                 break
         return tuple(found)
 
-    def _one(self, submission: Submission, kept: Run | None, label: str) -> Finding:
+    def _one(
+        self, submission: Submission, kept: Run | None, base: Submission | None, label: str
+    ) -> Finding:
         job = self._job(submission)
         try:
             run = self._judge(job, label) if kept is None else kept
@@ -123,7 +146,7 @@ class Gatekeeper:
                 return finding
             return gate.with_speed(
                 finding,
-                self._speed(submission, self._baseline, label),
+                self._speed(submission, self._baseline, base, label),
                 strict=self._conditions.strict,
                 allowed=self._conditions.allowed,
             )
@@ -133,11 +156,15 @@ class Gatekeeper:
             # The others may still be judged; the exit code says that this was not their fault.
             return Finding(submission, State.BROKEN, str(error))
 
-    def _speed(self, submission: Submission, baseline: Baseline, label: str) -> Speed:
+    def _speed(
+        self, submission: Submission, baseline: Baseline, base: Submission | None, label: str
+    ) -> Speed:
         most, name = self._conditions.max_percent, baseline.label
-        base = baseline.of(submission)
         if base is None:
             return Speed(name, most, message=f"{name} does not hold it", absent=Absent.ENTRY)
+        if baseline.taskless:
+            said = f"{name} has no {FILE} here, so what it ranked is not known"
+            return Speed(name, most, message=said, absent=Absent.ENTRY)
         if lost := baseline.lost_shapes(self._task):
             said = f"{name} ranks {len(lost)} shapes that are not measured now, first {lost[0]}"
             return Speed(name, most, message=said)
@@ -185,3 +212,7 @@ class Gatekeeper:
                 "they stand, and are found again next time"
             )
             self._cache = None
+
+
+def _unreached(submission: Submission) -> Finding:
+    return Finding(submission, State.BROKEN, "interrupted before it was judged to the end")

@@ -62,9 +62,9 @@ class FakeJudge:
     """Makes runs without running anything; `seen` are the jobs, in order.
 
     A name of FAILURES fails all cases; "syntax" fails at import, "empty" passes without a case,
-    "partial" passes with the last case missing, "mixed" has one case unsupported and one wrong, and
-    "machine" is where the machine gives up.  `pace_ns` times a shape in mode benchmark, by the
-    submission's name and path.
+    "partial" passes with the last case missing, "mixed" has one case unsupported and one wrong,
+    "machine" is where the machine gives up, and "stop" where somebody presses Ctrl-C.  `pace_ns`
+    times a shape in mode benchmark, by the submission's name and path.
     """
 
     pace_ns: Callable[[Job, Shape], float | None] = lambda job, shape: 1000.0
@@ -76,6 +76,8 @@ class FakeJudge:
         name = job.submission.name
         if name == "machine":
             raise HarnessError("cuda:0: the GPU fell off the bus; reboot")
+        if name == "stop":
+            raise KeyboardInterrupt
         if job.mode is Mode.BENCHMARK:
             return self._timed(job, task)
         cases = plan(task, job).tests

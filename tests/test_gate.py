@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,7 +19,7 @@ from harness import bundle, cli, pool, slowdown
 from harness.errors import UsageError
 from harness.gate import Gap, GateReport, State, conclude, control_finding, severity
 from harness.gate_controls import right_control, smallest_shape, wrong_control
-from harness.model import Job, Mode, Run, Shape, Submission
+from harness.model import Job, Mode, Run, Shape, Submission, Tolerance
 from harness.slowdown import Pace, compare, decide
 from harness.sources import read_submission
 from harness.task import load
@@ -132,6 +134,167 @@ def test_what_cannot_be_meant_is_a_usage_error_before_anybody_is_judged(
     assert names(judge) == []
 
 
+# -- reports and what they must not touch ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # What a shell makes of `--junit submissions/*.py`: the first is the report.
+        ["--junit", "submissions/better.py", "submissions/good.py"],
+        ["submissions/good.py", "--markdown", "submissions/good.py"],
+        ["submissions/good.py", "--junit", "notes.py"],
+        ["submissions/good.py", "--junit", "hard.xml"],
+        ["submissions/good.py", "--junit", "soft.xml"],
+        ["submissions/good.py", "--junit", "shapes.yaml"],
+        ["submissions/good.py", "--junit", "task/report.xml"],
+        ["submissions/good.py", "--junit", "reference/new/report.xml"],
+        ["submissions/good.py", "--markdown", "controls/report.md"],
+        ["submissions/good.py", "--baseline", "runs.json", "--junit", "runs.json"],
+        ["submissions/good.py", "--junit", "new.xml", "--markdown", "./new.xml"],
+    ],
+)
+def test_a_report_overwrites_nothing_that_the_gate_reads(
+    arguments: list[str], root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good", "better")
+    (root / "runs.json").write_text("a bundle")
+    (root / "hard.xml").hardlink_to(root / "submissions" / "good.py")
+    (root / "soft.xml").symlink_to("submissions/better.py")
+    before = contents(root)
+    assert gate(*arguments) == 2
+    assert "a report would overwrite what the gate reads" in capsys.readouterr().err
+    assert contents(root) == before
+    assert names(judge) == []
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_usage_error_leaves_an_earlier_report_alone_and_no_empty_one(
+    root: Path, judge: FakeJudge
+) -> None:
+    write(root, "good")
+    (root / "old.xml").write_text("earlier")
+    reports = ["--junit", "old.xml", "--markdown", "out/new.md"]
+    assert gate("submissions/missing.py", *reports) == 2
+    assert gate("submissions/good.py", "--baseline", "nothing.py", *reports) == 2
+    # An empty control is found only after both were seen to be writable.
+    (root / "controls" / "wrong.py").touch()
+    assert gate("submissions/good.py", *reports) == 2
+    assert (root / "old.xml").read_text() == "earlier"
+    assert not (root / "out" / "new.md").exists()
+
+
+def test_a_cache_that_is_a_file_is_a_usage_error(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good")
+    assert gate("submissions/good.py", "--cache", "shapes.yaml") == 2
+    assert "--cache shapes.yaml: is not a folder" in capsys.readouterr().err
+
+
+def test_each_output_is_tried_though_another_cannot_be_written(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good")
+    assert gate("submissions/good.py", "--junit", "/dev/full", "--markdown", "r.md") == 3
+    captured = capsys.readouterr()
+    assert "1 verified (exit code 0)" in captured.out
+    assert "1 verified" in (root / "r.md").read_text()
+    assert captured.err == (
+        "harness: --junit /dev/full: cannot be written (No space left on device)\n"
+    )
+
+
+def test_reports_are_written_though_the_screen_is_full(root: Path) -> None:
+    write(root, "good")
+    code = (
+        "import sys; from harness import cli, pool; from tests.gate_fakes import FakeJudge;"
+        "pool.run_job = FakeJudge(); sys.argv[1:] = ['gate', *sys.argv[1:]]; cli.main()"
+    )
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "submissions/good.py", "--quiet", "--junit", "r.xml"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).resolve().parent.parent)},
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "harness: stdout: cannot be written (No space left on device)\n"
+    assert ElementTree.parse(root / "r.xml").getroot().attrib["failures"] == "0"
+
+
+@pytest.mark.parametrize("name", ["stop", "right"])
+def test_ctrl_c_reports_what_was_found_and_the_rest_as_not_judged(
+    name: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool, "run_job", _Swapped({name: "stop"}))
+    write(root, "good", "stop", "wrong")
+    files = [f"submissions/{file}.py" for file in ("good", "stop", "wrong")]
+    assert gate(*files, "--junit", "r.xml") == 130
+    captured = capsys.readouterr()
+    found = "1 verified, 2 not judged" if name == "stop" else "3 not judged"
+    assert f"interrupted: {found} (exit code 130)" in captured.out
+    assert "harness: interrupted" in captured.err
+    errors = ElementTree.parse(root / "r.xml").getroot().attrib["errors"]
+    assert errors == ("2" if name == "stop" else "3")
+
+
+# -- links and namesakes --------------------------------------------------------------------------
+
+
+def test_a_submission_behind_a_link_is_refused(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good")
+    (root.parent / "secret.py").write_text("key = 1\n")
+    (root / "submissions" / "spy.py").symlink_to("../../secret.py")
+    (root / "submissions" / "twin.py").symlink_to("good.py")
+    (root / "out").symlink_to("..")
+    (root / "submissions" / "loop").symlink_to("loop")
+    for given, said in {
+        "submissions/spy.py": "submissions/spy.py: is a link",
+        "submissions/twin.py": "submissions/twin.py: is a link",
+        "submissions/*y.py": "submissions/spy.py: is a link",
+        "out/secret.py": f"out/secret.py: lies behind {root / 'out'}, which is a link",
+        "out/double/submissions/good.py": f"lies behind {root / 'out'}, which is a link",
+        "submissions/loop/x.py": f"lies behind {root / 'submissions/loop'}, which is a link",
+    }.items():
+        assert gate(given) == 2
+        captured = capsys.readouterr()
+        assert f"{said}; the gate judges files: name what it points to" in captured.err
+    assert names(judge) == []
+
+
+def test_a_task_may_be_reached_through_a_link(root: Path, judge: FakeJudge) -> None:
+    write(root, "good")
+    (root.parent / "here").symlink_to(root)
+    assert gate(root.parent / "here" / "submissions" / "good.py") == 0
+
+
+def test_a_file_that_is_given_by_two_paths_is_judged_once(root: Path, judge: FakeJudge) -> None:
+    write(root, "good")
+    path = root / "submissions" / "good.py"
+    assert gate("submissions/good.py", path, "submissions/../submissions/good.py") == 0
+    assert names(judge) == ["right", "wrong", "good"]
+
+
+def test_two_stars_in_quotes_mean_any_depth(root: Path, judge: FakeJudge) -> None:
+    write(root, "good")
+    deep = root / "submissions" / "a" / "b" / "deep.py"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("# deep\n")
+    assert gate("submissions/**/*.py") == 0
+    assert names(judge)[2:] == ["deep", "good"]
+
+
+# -- where verdicts are kept ----------------------------------------------------------------------
+
+
 def test_a_read_only_cache_folder_is_a_warning_and_no_verdict(
     root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +398,7 @@ def test_the_derived_wrong_control_is_off_in_one_element(kind: str, value: float
     import torch
 
     right = right_control(DOUBLE)
-    wrong = wrong_control(DOUBLE, right)
+    wrong = wrong_control(load(DOUBLE), right)
     assert wrong.sha256 != right.sha256
     scope: dict[str, object] = {}
     exec(wrong.source, scope)  # our own text: the control and what is appended to it
@@ -251,7 +414,46 @@ def test_the_derived_wrong_control_is_off_in_one_element(kind: str, value: float
 
 def test_a_task_may_bring_its_own_wrong_control(root: Path) -> None:
     (root / "controls" / "wrong.py").write_text("def custom_kernel(data):\n    return data[0]\n")
-    assert wrong_control(root, right_control(root)).path.endswith("controls/wrong.py")
+    assert wrong_control(load(root), right_control(root)).path.endswith("controls/wrong.py")
+
+
+@pytest.mark.parametrize("was", [True, False])
+def test_the_derived_wrong_control_turns_a_truth_around(was: bool) -> None:
+    assert _spoiled(Tolerance(0.0, 0.0), was) is not was
+
+
+@pytest.mark.parametrize("atol", [0.0, 0.5, 3.0, 100.0])
+@pytest.mark.parametrize("rtol", [0.0, 1e-3, 0.1])
+def test_the_derived_wrong_control_is_off_by_more_than_is_tolerated(
+    rtol: float, atol: float
+) -> None:
+    for was in (0.0, 1.0, -1.0, 2.5, -7.0, 300.0, -65504.0):
+        wrong = _spoiled(Tolerance(rtol, atol), was)
+        # The right control may be off the other way by all that is tolerated.
+        for expected in ((was - atol) / (1 + rtol), (was + atol) / (1 + rtol), was):
+            assert abs(wrong - expected) > atol + rtol * abs(expected)
+
+
+def _spoiled(tolerance: Tolerance, was: float) -> float:
+    """What the derived control makes of an answer of one element."""
+    import torch
+
+    wrong = wrong_control(replace(load(DOUBLE), tolerance=tolerance), right_control(DOUBLE))
+    scope: dict[str, Any] = {}
+    exec(wrong.source, scope)
+    scope["_right_kernel"] = lambda data: torch.tensor([was])
+    return scope["custom_kernel"](None).item()  # type: ignore[no-any-return]
+
+
+def test_a_wrong_control_that_passes_names_the_remedy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool, "run_job", _Swapped({"wrong": "right"}))
+    write(root, "good")
+    assert gate("submissions/good.py") == 3
+    assert "; put one into controls/wrong.py whose numbers are wrong in every case" in (
+        capsys.readouterr().out
+    )
 
 
 class _Swapped(FakeJudge):
@@ -281,11 +483,11 @@ def test_unchanged_submissions_are_not_judged_again(
     write(root, "good", "gpu", "wrong")
     assert gate("submissions/*.py") == 1
     judge.seen.clear()
-    assert gate("submissions/good.py", "submissions/gpu.py") == 1
+    assert gate("submissions/good.py") == 0
     assert names(judge) == [], "a gate that judges nobody needs no controls"
-    assert capsys.readouterr().out.count("kept verdict") == 2
-    assert gate("submissions/wrong.py") == 1
-    assert names(judge) == ["right", "wrong", "wrong"], "a failure is tried again"
+    assert capsys.readouterr().out.count("kept verdict") == 1
+    assert gate("submissions/wrong.py", "submissions/gpu.py") == 1
+    assert names(judge) == ["right", "wrong", "wrong", "gpu"], "what is not verified is tried again"
 
 
 def test_no_cache_judges_again_what_was_judged(root: Path, judge: FakeJudge) -> None:
@@ -359,6 +561,10 @@ def _git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+def _said(folder: Path, *arguments: str) -> str:
+    return subprocess.check_output(["git", *arguments], cwd=folder, text=True).strip()
+
+
 def test_only_changed_submissions_are_judged(
     history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -412,6 +618,126 @@ def test_a_revision_that_is_none_is_said(
     if revision:
         assert "there is no such revision" in capsys.readouterr().err
     assert code == 2
+
+
+def test_only_what_git_watches_can_be_unchanged(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (history / ".gitignore").write_text("submissions/ignored.py\n")
+    write(history, "ignored", "told")
+    (history.parent / "outside.py").write_text("# outside\n")
+    inner = history / "submissions" / "inner"
+    for folder in (history / "submissions" / "nested", inner):
+        folder.mkdir()
+        (folder / f"{folder.name}.py").write_text("# of another repository\n")
+        _git(folder, "init", "-q")
+        _git(folder, "add", "-A")
+        _git(folder, "commit", "-q", "-m", "inner")
+    _git(history, "add", ".gitignore", "submissions/inner", "submissions/told.py")
+    _git(history, "commit", "-q", "-m", "a submodule")
+    _git(history, "update-index", "--assume-unchanged", "submissions/told.py")
+    (history / "submissions" / "nested").rename(history / "submissions" / "told")  # untracked
+    files = ["submissions/**/*.py", "../outside.py"]
+    assert gate("--changed", "HEAD", *files) == 0
+    assert sorted(names(judge)[2:]) == ["ignored", "inner", "nested", "outside", "told"]
+    assert "2 unchanged and left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("edited", ["lib/table.py", "lib/more/deep.py", "data.bin", "kit/right.py"])
+def test_a_change_behind_a_link_of_the_task_rejudges_all(
+    edited: str, history: Path, judge: FakeJudge
+) -> None:
+    _linked_task(history)
+    assert gate("--changed", "HEAD", "submissions/*.py") == 1
+    assert names(judge) == []
+    with (history / edited).open("a") as file:
+        file.write("# edited\n")
+    assert gate("--changed", "HEAD", "submissions/*.py") == 0
+    assert names(judge)[2:] == ["better", "good"]
+
+
+def test_a_file_that_is_gone_from_behind_a_link_rejudges_all(
+    history: Path, judge: FakeJudge
+) -> None:
+    _linked_task(history)
+    (history / "lib" / "more" / "deep.py").unlink()
+    assert gate("--changed", "HEAD", "submissions/*.py") == 0
+    assert names(judge)[2:] == ["better", "good"]
+
+
+@pytest.mark.parametrize("kind", ["ignored", "outside"])
+def test_a_part_of_the_task_that_git_does_not_watch_rejudges_all(
+    kind: str, history: Path, judge: FakeJudge
+) -> None:
+    (history / ".gitignore").write_text("*.bin\n")
+    path = history / "task" / ("table.bin" if kind == "ignored" else "table.py")
+    if kind == "ignored":
+        path.write_text("1")
+    else:
+        (history.parent / "table.py").write_text("1")
+        path.symlink_to("../../table.py")
+    _git(history, "add", "-A")
+    _git(history, "commit", "-q", "-m", kind)
+    assert gate("--changed", "HEAD", "submissions/*.py") == 0
+    assert names(judge)[2:] == ["better", "good"]
+
+
+def _linked_task(root: Path) -> None:
+    """Commit a task of which parts lie behind links elsewhere in the repository."""
+    (root / "lib" / "more").mkdir(parents=True)
+    for name in ("lib/table.py", "lib/more/deep.py", "data.bin"):
+        (root / name).write_text("# first\n")
+    (root / "task" / "lib").symlink_to("../lib")
+    (root / "reference" / "data.bin").symlink_to("../data.bin")
+    (root / "controls").rename(root / "kit")
+    (root / "controls").symlink_to("kit")
+    _git(root, "add", "-A")
+    _git(root, "commit", "-q", "-m", "links")
+
+
+@pytest.mark.parametrize("how", ["commit -a", "commit PATH", "add", "linked worktree"])
+def test_a_hook_sees_what_is_being_committed(
+    how: str, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The task is a subfolder: with GIT_DIR in the environment, git would take it for the top.
+    top = tmp_path / "top"
+    top.mkdir()
+    _git(top, "init", "-q", "-b", "main")
+    shutil.copytree(history, top / "double", ignore=shutil.ignore_patterns(".git"))
+    _git(top, "add", "-A")
+    _git(top, "commit", "-q", "-m", "begin")
+    hook = top / ".git" / "hooks" / "pre-commit"
+    code = (
+        "from pathlib import Path; from harness.revision import repository;"
+        "where = repository(Path('double')); commit = where.commit('HEAD');"
+        "path = where.top / 'double' / 'submissions' / 'good.py';"
+        "changed = [str(p.relative_to(where.top)) for p in where.changed_since(commit)];"
+        f"print(changed, path in where.tracked(), where.read(commit, path) is not None,"
+        f"file=open({str(tmp_path / 'said')!r}, 'w'))"
+    )
+    package = Path(cli.__file__).resolve().parent.parent
+    hook.write_text(f'#!/bin/sh\nPYTHONPATH={package} exec {sys.executable} -c "{code}"\n')
+    hook.chmod(0o755)
+    tree = top
+    if how == "linked worktree":
+        tree = tmp_path / "linked"
+        _git(top, "worktree", "add", "-q", str(tree), "-b", "topic")
+    with (tree / "double" / "submissions" / "good.py").open("a") as file:
+        file.write("# edited\n")
+    if how == "add":
+        _git(tree, "add", "-A")
+    path = ["double/submissions/good.py"] if how == "commit PATH" else []
+    _git(tree, "commit", "-q", "-m", "edit", *(["-a"] if how != "commit PATH" else path))
+    assert (tmp_path / "said").read_text() == "['double/submissions/good.py'] True True\n"
+
+
+def test_a_repository_without_a_commit_is_said_to_be_that(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good")
+    _git(root, "init", "-q")
+    assert gate("--changed", "HEAD", "submissions/good.py") == 2
+    assert f"HEAD: {root} is a repository without a commit yet" in capsys.readouterr().err
 
 
 # -- speed ----------------------------------------------------------------------------------------
@@ -505,6 +831,80 @@ def test_a_submission_that_the_baseline_lacks_is_not_verified(
     assert "let through" in capsys.readouterr().out
 
 
+def test_a_file_that_git_lists_and_cannot_read_is_a_fault_of_the_machine(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blob = _said(history, "rev-parse", "HEAD:submissions/good.py")
+    (history / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    allow = ["--allow-unverified", "no-baseline"]
+    assert gate("submissions/good.py", "--baseline", "HEAD", *allow) == 3
+    assert "submissions/good.py: is in that commit and git cannot read it" in (
+        capsys.readouterr().err
+    )
+    assert names(judge) == []
+
+
+def test_a_link_in_the_baseline_is_no_file_to_compare_with(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = history / "submissions" / "good.py"
+    text = path.read_text()
+    path.unlink()
+    path.symlink_to("better.py")
+    _git(history, "commit", "-q", "-a", "-m", "a link")
+    path.unlink()
+    path.write_text(text)
+    assert gate("submissions/good.py", "--baseline", "HEAD") == 1
+    assert "HEAD does not hold it" in capsys.readouterr().out
+
+
+def test_a_revision_without_shapes_is_no_baseline(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _git(history, "rm", "-q", "--cached", "shapes.yaml")
+    _git(history, "commit", "-q", "-m", "no shapes")
+    assert gate("submissions/good.py", "--baseline", "HEAD") == 1
+    assert "HEAD has no shapes.yaml here, so what it ranked is not known" in capsys.readouterr().out
+    assert gate("submissions/good.py", "--baseline", "HEAD~1") == 0
+
+
+def test_a_baseline_that_is_no_submission_is_found_before_anybody_is_judged(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = history / "submissions" / "good.py"
+    text = path.read_text()
+    path.write_text("")
+    _git(history, "commit", "-q", "-a", "-m", "empty")
+    path.write_text(text)
+    files = ["submissions/better.py", "submissions/good.py"]
+    assert gate(*files, "--baseline", "HEAD", "--junit", "r.xml") == 2
+    assert "the file is empty" in capsys.readouterr().err
+    assert names(judge) == []
+    assert not (history / "r.xml").exists()
+
+
+def test_a_folder_with_the_name_of_a_branch_is_no_bundle(
+    history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (history / "main").mkdir()
+    assert gate("submissions/good.py", "--baseline", "main") == 0
+    (history / "other").mkdir()
+    assert gate("submissions/good.py", "--baseline", "other") == 2
+    assert "other: there is no such revision" in capsys.readouterr().err
+
+
+def test_a_bundle_ranks_what_the_newest_task_in_it_ranks(root: Path, judge: FakeJudge) -> None:
+    (good,) = (read_submission(path, None) for path in write(root, "good"))
+    new = judge(Job(str(root), good, "cpu", Mode.BENCHMARK, processes=2), lambda step: None)
+    extra = replace(new.cases[0], case=replace(new.cases[0].case, shape=Shape((("n", 3),))))
+    old = replace(
+        new, id="0" * 32, cases=(extra,), task_digest="0" * 64, created_ns=new.created_ns - 1
+    )
+    path = root / "runs.json"
+    path.write_bytes(bundle.dumps(bundle.make([new, old], with_source=True)))
+    assert gate("submissions/good.py", "--baseline", path) == 0
+
+
 def test_a_shape_that_is_no_longer_measured_fails(
     history: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -544,7 +944,9 @@ def test_an_ambiguous_time_is_neutral_unless_strict(
     judge.pace_ns = noisy({}, sd=0.2)
     arguments = ["--baseline", "submissions/good.py", "--max-slowdown", "1"]
     assert gate("submissions/better.py", *arguments, "--junit", "a.xml") == 0
-    assert "not distinguishable from 1% slower than good.py on 2 of 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "not distinguishable from 1% slower than good.py on 2 of 2" in out
+    assert "1 verified, 1 of them with a time too close to call (exit code 0)" in out
     assert ElementTree.parse(root / "a.xml").getroot().attrib["failures"] == "0"
     assert gate("submissions/better.py", *arguments, "--strict", "--junit", "b.xml") == 1
     assert ElementTree.parse(root / "b.xml").getroot().attrib["failures"] == "2"

@@ -98,6 +98,15 @@ def facts(finding: Finding) -> list[str]:
     return found
 
 
+def gate_json(report: GateReport) -> str:
+    """`gate --json` as text.
+
+    GitHub's runner reads a step's output for commands and knows no JSON, so that what it looks
+    for is spelt otherwise there, with the same value.
+    """
+    return export.dumps(gate_document(report)).replace("##[", r"#\u0023[") + "\n"
+
+
 def gate_document(report: GateReport) -> dict[str, Any]:
     """`gate --json`: the gate's own account, and every run in the form of `run --json`."""
     runs = [f.run for f in report.findings if f.run is not None]
