@@ -156,17 +156,30 @@ def run(arguments: list[str]) -> int:
         return 130
     except HarnessError as error:
         if debug:
-            traceback.print_exc()
+            _say(traceback.format_exc())
         _say(str(error))
+        _flush_or_drop()
         return 2 if isinstance(error, UsageError) else 3
     except OSError as error:
         # What is left is our own output: a full disk behind `> FILE`.
         if debug:
-            traceback.print_exc()
+            _say(traceback.format_exc())
         _say(f"the output cannot be written ({error.strerror or error})")
+        _flush_or_drop()
+        return 3
+    except Exception:  # noqa: BLE001 - a fault of ours; Python's 1 would read as a failed submission
+        _say(f"a fault of the harness, please report it\n{traceback.format_exc()}")
+        _flush_or_drop()
+        return 3
+
+
+def _flush_or_drop() -> None:
+    """Where stdout cannot take what it holds, Python would end with a code of its own, 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 3
 
 
 def _hint(error: click.ClickException) -> str:
@@ -185,7 +198,14 @@ def _is_text(argument: str) -> bool:
 
 
 def _say(message: str) -> None:
+    """Print a message on stderr.  Names of files and databases in it are other people's.
+
+    Each line begins with our name: GitHub's runner would take one that begins with `::`, with or
+    without spaces before it, for a command.  The old form, `##[`, it looks for anywhere.
+    """
     from harness.render.text import lines
 
-    # Names of files and databases are other people's.
-    print("\n".join(lines(f"harness: {message}", sys.stderr.encoding or "ascii")), file=sys.stderr)
+    if os.environ.get("GITHUB_ACTIONS"):
+        message = message.replace("##[", "## [")
+    for line in lines(message.rstrip(), sys.stderr.encoding or "ascii"):
+        print(f"harness: {line}", file=sys.stderr)

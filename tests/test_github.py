@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 
 from harness import cli, pool
 from harness.gate import Finding, GateReport, State, with_speed
-from harness.model import Verdict
+from harness.model import Job, Run, Verdict
+from harness.progress import Progress
 from harness.render.github import command, line_of, summary, workflow_commands
 from harness.slowdown import Pace
 from tests.gate_fakes import FakeJudge, double_task, write
@@ -193,7 +196,7 @@ def test_the_base_of_a_pull_request_is_what_changed_compares_with(
     monkeypatch.setenv("GITHUB_BASE_REF", "trunk")
     os.system(f"git -C {job} init -q")
     assert cli.run(["gate", "--quiet", "--changed", "submissions/good.py"]) == 2
-    assert "origin/trunk: there is no such revision" in capsys.readouterr().err
+    assert "harness: origin/trunk: " in capsys.readouterr().err
 
 
 def test_no_line_of_the_log_begins_with_a_file_name(
@@ -204,6 +207,50 @@ def test_no_line_of_the_log_begins_with_a_file_name(
     assert cli.run(["gate", "submissions/::stop-commands::x.py"]) == 0
     captured = capsys.readouterr()
     assert not any(line.startswith("::stop") for line in (captured.out + captured.err).splitlines())
+
+
+EVIL = "x\n::error::spoof\r\n  ::set-output name=a::b\n##[add-mask]secret"
+
+
+def test_no_line_of_an_error_can_be_read_as_a_command(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["gate", f"{EVIL}.py"]) == 2
+    monkeypatch.setattr(pool, "run_job", _Broken())
+    assert gate() == 3
+    assert cli.run(["--debug", "gate", f"{EVIL}.py"]) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" in captured.err and "spoof" in captured.err
+    for line in (captured.out + captured.err).splitlines():
+        # actions/runner, ActionCommand.cs: after leading space, or the old form anywhere
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+
+
+class _Broken(FakeJudge):
+    """A fault of ours, with somebody's words in it."""
+
+    def __call__(self, job: Job, report: Callable[[Progress], None]) -> Run:
+        raise ZeroDivisionError(EVIL)
+
+
+def test_a_fault_of_the_harness_is_not_a_failed_submission(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool, "run_job", _Broken())
+    assert gate("--no-github") == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "harness: a fault of the harness, please report it"
+    assert lines[1] == "harness: Traceback (most recent call last):"
+
+
+def test_json_on_github_holds_no_command(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = job / "submissions" / "##[add-mask]x.py"
+    path.write_text("def custom_kernel(data):\n    return data[0]\n")
+    assert cli.run(["gate", "--quiet", "--json", f"submissions/{path.name}"]) == 0
+    out = capsys.readouterr().out
+    assert "##[" not in out
+    assert json.loads(out)["gate"]["submissions"][0]["path"] == f"submissions/{path.name}"
 
 
 def test_verdicts_of_every_kind_have_a_severity() -> None:
