@@ -98,15 +98,18 @@ class Confined:
         return self._cpu_ns
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Hold every process of the worker's for as long as the context lasts, where it runs."""
-        members: tuple[int, ...] = ()
+    def stopped(self) -> Iterator[bool]:
+        """Hold every process of the worker's for as long as the context lasts, where it runs.
+
+        Yields whether all of them stand still.
+        """
+        held = tree.Stopped((), still=True)
         if self._process.returncode is None:
-            members = tree.stop(self.pid, deadline_ns=time.monotonic_ns() + _STOP_NS)
+            held = tree.stop(self.pid, deadline_ns=time.monotonic_ns() + _STOP_NS)
         try:
-            yield
+            yield held.still
         finally:
-            tree.resume(members)
+            tree.resume(held.members)
 
     def memory_bytes(self) -> int:
         """Memory of the whole tree without mapped files; shared pages count once per process."""

@@ -7,14 +7,17 @@ below ours have numbers here too, so a sandbox's are seen like any others.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
+_LIBC = ctypes.CDLL(None)
 _PAUSE_S = 0.002  # between looks at a tree that is ending
 _ROUNDS = 50  # passes that stop a tree which forks while it is being stopped
 
@@ -53,10 +56,13 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _stat(pid: int) -> list[str] | None:
+def _stat(pid: int, thread: int | None = None) -> list[str] | None:
     """The fields of /proc/pid/stat from the state on; the name before it may hold anything."""
+    folder = _PROC / str(pid)
+    if thread is not None:
+        folder = folder / "task" / str(thread)
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        text = (folder / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text[text.rindex(")") + 2 :].split()
@@ -182,20 +188,47 @@ def _send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def stop(pid: int, *, deadline_ns: int) -> tuple[int, ...]:
-    """Stop everything below a process, which itself goes on.  Returns what was stopped.
+class Stopped(NamedTuple):
+    """What was told to stop, and whether all of it stands still."""
+
+    members: tuple[int, ...]
+    still: bool
+
+
+def stop(pid: int, *, deadline_ns: int) -> Stopped:
+    """Stop everything below a process, which itself goes on.
 
     Returns once no member runs any more, or at `deadline_ns` of the monotonic clock.
     """
     members = _stop_all(pid)
-    while any(_running(member) for member in members) and time.monotonic_ns() < deadline_ns:
+    while running := [member for member in members if _running(member)]:
+        if time.monotonic_ns() > deadline_ns:
+            break
+        _stop_threads(running)
         time.sleep(_PAUSE_S / 20)
-    return tuple(members)
+    return Stopped(tuple(members), not running and not set(descendants(pid)) - members)
 
 
 def resume(pids: Iterable[int]) -> None:
     """Let stopped processes go on."""
     _send(pids, signal.SIGCONT)
+
+
+def _stop_threads(pids: Iterable[int]) -> None:
+    """SIGSTOP to each thread, not to the process.
+
+    The kernel hands a process's signal to its first thread; where that waits in vfork(), nothing
+    takes it and the others go on (tests/exploits/zoo/b8_daemon_in_vfork.py).
+    """
+    for pid in pids:
+        for thread in _threads(pid):
+            _LIBC.tgkill(pid, thread, signal.SIGSTOP)  # one that is gone is no error
+
+
+def _threads(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir(_PROC / str(pid) / "task")]
+    return []
 
 
 def _stop_all(pid: int) -> set[int]:
@@ -205,14 +238,15 @@ def _stop_all(pid: int) -> set[int]:
         found = set(descendants(pid)) - members
         if not found:
             break
-        _send(found, signal.SIGSTOP)
+        _stop_threads(found)
         members |= found
     return members
 
 
 def _running(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields is not None and fields[0] not in "TtZXD"  # D: in the kernel, and stops there
+    """Whether any thread does; the first may be a zombie or wait in the kernel beside others."""
+    states = [fields[0] for t in _threads(pid) if (fields := _stat(pid, t)) is not None]
+    return any(state not in "TtZXD" for state in states)  # D: in the kernel, and stops there
 
 
 def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:

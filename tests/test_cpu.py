@@ -22,15 +22,16 @@ NO_ANSWER = Failed(Verdict.TIMED_OUT, "no answer is wanted here")
 class Watched:
     """A worker and its buffers, which write down what is done to them, in order."""
 
-    def __init__(self, *, busy_ns: int = 0) -> None:
+    def __init__(self, *, busy_ns: int = 0, still: bool = True) -> None:
         self.done: list[str] = []
+        self._still = still
         self._spent_ns, self._busy_ns = 0, busy_ns
         self.confined = self
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
+    def stopped(self) -> Iterator[bool]:
         self.done.append("stopped")
-        yield
+        yield self._still
         self.done.append("resumed")
 
     def cpu_ns(self) -> int:
@@ -68,11 +69,14 @@ def test_every_process_of_the_workers_is_stopped_while_its_inputs_are_written() 
     assert watched.done == ["stopped", "loaded", "sent", "resumed", "awaited"]
 
 
-@pytest.mark.parametrize(("busy_ns", "tripped"), [(0, False), (BUSY_FLOOR_NS + 1, True)])
-def test_processor_time_used_meanwhile_trips_the_window(
-    busy_ns: int, tripped: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("busy_ns", "still", "tripped"),
+    [(0, True, False), (BUSY_FLOOR_NS + 1, True, True), (0, False, True)],
+)
+def test_processor_time_used_meanwhile_and_a_process_that_goes_on_trip_the_window(
+    busy_ns: int, still: bool, tripped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = Watched(busy_ns=busy_ns)
+    watched = Watched(busy_ns=busy_ns, still=still)
     reply = Reply(where=[], claimed_ns=1, host_ns=1, facts=[])
     monkeypatch.setattr(watched, "expect", lambda *_, **__: reply)
     monkeypatch.setattr("harness.devices.cpu.parse_where", lambda *_: [])
@@ -83,6 +87,37 @@ def test_processor_time_used_meanwhile_trips_the_window(
     inputs: Any = [SimpleNamespace(tensors=(), frame=None)]
     window: Any = CpuDevice().window(session, session, inputs, timeout_ns=1, timed=True)
     assert window.tripped is tripped
+
+
+def test_the_clock_runs_until_the_judge_has_its_copy_and_looks_at_nothing_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against tests/exploits/zoo/a5_done_among_many.py."""
+    watched = Watched()
+    reply = Reply(where=[], claimed_ns=1, host_ns=1, facts=[])
+
+    def expect(*_: Any, **__: Any) -> Reply:
+        watched.done.append("answered")
+        return reply
+
+    def snapshot(where: Any) -> list[Any]:
+        if "copied" not in watched.done:
+            time.sleep(0.05)
+        watched.done.append("copied")
+        return []
+
+    monkeypatch.setattr(watched, "expect", expect)
+    monkeypatch.setattr("harness.devices.cpu.parse_where", lambda *_: [])
+    monkeypatch.setattr(
+        neighbours.Neighbours, "look", lambda self, worker: watched.done.append("looked")
+    )
+    watched.__dict__.update(snapshot=snapshot, changed=lambda tensors: [], intact=lambda: True)
+    session: Any = watched
+    inputs: Any = [SimpleNamespace(tensors=(), frame=None)]
+    window: Any = CpuDevice().window(session, session, inputs, timeout_ns=1, timed=True)
+    after = watched.done[watched.done.index("answered") :]
+    assert after == ["answered", "copied", "looked", "copied"]
+    assert window.elapsed_ns >= 50_000_000
 
 
 # Other programs

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,11 @@ def test_a_stopped_tree_works_no_more_until_it_is_resumed() -> None:
             assert process.stdout.read(1) == b"x"
         own = os.getpid()
         stopped = tree.stop(own, deadline_ns=time.monotonic_ns() + 5_000_000_000)
-        assert len(stopped) >= 4
+        assert len(stopped.members) >= 4 and stopped.still
         before_ns = tree.cpu_ns(process.pid)
         time.sleep(0.05)
         assert tree.cpu_ns(process.pid) == before_ns
-        tree.resume(stopped)
+        tree.resume(stopped.members)
         until = time.monotonic() + 10
         while tree.cpu_ns(process.pid) == before_ns:
             assert time.monotonic() < until
@@ -100,6 +101,60 @@ def test_a_stopped_tree_works_no_more_until_it_is_resumed() -> None:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+#: A child whose first thread waits in vfork() for ever, while the second one writes on.
+VFORK = """
+import ctypes, mmap, os, threading, time
+def tick():
+    while True:
+        os.write(1, b"x")
+        time.sleep(0.001)
+if os.fork() == 0:
+    threading.Thread(target=tick, daemon=True).start()
+    page = mmap.mmap(-1, 4096, prot=7)
+    # vfork; test eax, eax; jne to the return; pause, for ever; ret
+    page.write(bytes.fromhex("b83a0000000f0585c07509b8220000000f05ebf7c3"))
+    ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+os.wait()
+"""
+
+
+def wait_until(done: Callable[[], object]) -> None:
+    until = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="its machine code is x86_64's")
+def test_threads_stop_although_their_first_one_waits_in_vfork() -> None:
+    top = subprocess.Popen([sys.executable, "-I", "-S", "-c", VFORK], stdout=subprocess.PIPE)
+    output = top.stdout
+    assert output is not None
+    try:
+        assert output.read(50)
+        (child,) = tree.children(top.pid)
+        wait_until(lambda: (tree._stat(child) or "?")[0] == "D")
+        stopped = tree.stop(top.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        assert child in stopped.members and stopped.still
+        os.set_blocking(output.fileno(), False)
+        output.read()  # what it had written before
+        time.sleep(0.1)
+        assert not output.read()
+        tree.resume(stopped.members)
+        wait_until(output.read)
+    finally:
+        tree.end(top.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        top.wait()
+        output.close()
+
+
+def test_a_tree_that_does_not_stop_in_time_is_said_to_move(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "_stop_threads", lambda pids: None)
+    assert not tree.stop(os.getpid(), deadline_ns=time.monotonic_ns()).still
 
 
 def test_memory_in_files_without_a_name_is_counted_once_and_mapped_or_not() -> None:

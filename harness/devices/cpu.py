@@ -190,15 +190,18 @@ class CpuDevice(SingleCalls):
         A worker that computes while its inputs are being written would do the work before the
         clock starts (tests/exploits/zoo/b8_work_in_the_gap.py, b4_resident_daemon.py), so all of
         its processes are stopped until it has.  Processor time used meanwhile is that of one which
-        was not: such a window is `tripped`.
+        was not: such a window is `tripped`, and so is one in which not all would stop.
+
+        The clock stops when the judge has its copy of the output, not when it hears "done": what
+        is done between the two is no gift (tests/exploits/zoo/a5_done_among_many.py).
         """
         (prepared,) = inputs
-        busy_ns = 0
+        busy_ns, still = 0, True
         with contextlib.ExitStack() as held:
             if timed:
                 self._neighbours.look(session.confined)
                 wait_until_quiet(session)
-                held.enter_context(session.confined.stopped())
+                still = held.enter_context(session.confined.stopped())
                 busy_ns -= session.confined.cpu_ns()
             exchange.load(prepared.tensors)
             if timed:
@@ -206,14 +209,15 @@ class CpuDevice(SingleCalls):
             start_ns = time.monotonic_ns()
             seq = session.send("call", slots=[0], body="")
         reply = session.expect("done", seq, timeout_ns, what="call")
-        if timed:
-            self._neighbours.look(session.confined)
         if isinstance(reply, Failed):
             return reply
         where = parse_where(reply["where"], prepared.frame)
         if where is None:
             return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
         outputs = exchange.snapshot(where)
+        end_ns = time.monotonic_ns()
+        if timed:
+            self._neighbours.look(session.confined)
         answer = Answer(
             tuple(outputs), tuple(exchange.changed(prepared.tensors)), exchange.intact()
         )
@@ -222,11 +226,11 @@ class CpuDevice(SingleCalls):
             for a, b in zip(outputs, exchange.snapshot(where), strict=True)
         )
         return Window(
-            elapsed_ns=reply.arrived_ns - start_ns,
+            elapsed_ns=end_ns - start_ns,
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
             answers=(answer,),
-            tripped=busy_ns > BUSY_FLOOR_NS,
+            tripped=busy_ns > BUSY_FLOOR_NS or not still,
             late=late,
             facts=tuple(reply["facts"]),
         )
