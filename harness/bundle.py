@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import harness
 from harness import codec, leaderboard, samples, stats
 from harness.errors import UsageError
-from harness.model import CaseResult, Clock, Run, Timing, Verdict
-from harness.timing import FLOOR_SHARE, Estimate
+from harness.model import CaseResult, Check, Clock, Passed, Run, Shape, Timing, Verdict
+from harness.timing import FLOOR_SHARE, Estimate, doubts_of
 
 FORMAT = "kernel-harness bundle"
 SCHEMA = 1
@@ -100,7 +100,7 @@ def problems(run: Run) -> tuple[str, ...]:
     source = run.submission.source
     if source and _sha256(source) != run.submission.sha256:
         found.append("its source is not the one that its sha256 names")
-    if not _is_hex(run.secret_seed):
+    if not _is_key(run.secret_seed):
         found.append("it reveals no secret seed")
     failed = [case for case in run.cases if case.verdict is not Verdict.PASSED]
     if run.verdict is Verdict.PASSED and (failed or not run.cases):
@@ -109,17 +109,45 @@ def problems(run: Run) -> tuple[str, ...]:
         found.append("it was made at no time, or took absurdly long")
     elif run.created_ns > time.time_ns() + _DAY_NS:
         found.append("it is dated in the future")
-    for case in run.cases:
-        if case.timing is not None:
-            said = _timing_problems(case.timing, run.clock)
-            found += [f"{case.case.shape.label}: {one}" for one in said]
+    found += _case_problems(run)
     return (*found, *_score_problems(run))
+
+
+def _case_problems(run: Run) -> list[str]:
+    """What is wrong with single cases; the same timed case twice would count twice."""
+    found: list[str] = []
+    timed: set[Shape] = set()
+    spent_ns = 0
+    for case in run.cases:
+        label = case.case.shape.label
+        if isinstance(case.outcome, Passed) and not _compared(case.outcome.check):
+            found.append(f"{label}: it passed, but its check does not say so")
+        timing = case.timing
+        if timing is None:
+            continue
+        if case.case.shape in timed:
+            found.append(f"{label}: it is timed twice")
+        timed.add(case.case.shape)
+        found += [f"{label}: {one}" for one in _timing_problems(timing, run.clock)]
+        spent_ns += sum(max(0, ns) for block in timing.blocks for ns in block.window_ns)
+        silent = [str(doubt) for doubt in doubts_of(timing) if doubt not in run.doubts]
+        if silent:
+            found.append(f"{label}: its samples say {', '.join(silent)}, and it does not")
+    if spent_ns > run.duration_ns:
+        found.append("its samples took longer than the whole run")
+    return found
+
+
+def _compared(check: Check) -> bool:
+    return check.elements > 0 and check.mismatches == 0
 
 
 def _score_problems(run: Run) -> list[str]:
     timings = [case.timing for case in run.cases if case.timing is not None]
     if run.score_ns is None:
         return []
+    if run.verdict is not Verdict.PASSED or run.custom_shapes:
+        return ["it has a score, and may have none"]
     medians = [timing.median_ns for timing in timings]
     if not medians or not all(map(leaderboard.is_time, [run.score_ns, *medians])):
         return ["its score is not made of times"]
@@ -132,6 +160,13 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
     summary = (timing.low_ns, timing.median_ns, timing.high_ns)
     if not all(map(leaderboard.is_time, summary)) or list(summary) != sorted(summary):
         return ["its interval is none"]
+    if not all(
+        len(block.window_ns)
+        == len(block.claimed_ns)
+        == (len(block.host_ns) or len(block.window_ns))
+        for block in timing.blocks
+    ):
+        return ["its blocks lack samples"]
     estimates = samples.estimates(timing, clock)
     if estimates is None:
         return ["its raw samples and its published medians do not belong together"]
@@ -156,12 +191,17 @@ def _follow(timing: Timing, clock: Clock) -> bool:
     for raw, judged, published in zip(
         samples.raw(timing, clock), samples.judged(timing), timing.process_medians_ns, strict=True
     ):
-        allowed = _SAME * published if clock is Clock.HOST else samples.OFFSET_NS
-        if abs(stats.median(raw) - published) <= allowed:
+        if clock is Clock.HOST:
+            if not _same(stats.median(raw), published):
+                return False
             continue
+        # What the audit allows a claim to differ from the judge's clock (calibration.audit).
+        allowed = 2 * samples.OFFSET_NS + samples.OFFSET_SHARE * published
+        if abs(stats.median(judged) - published) > allowed:
+            return False
         # A call that waits for the host is timed by the judge's clock, whatever was claimed.
-        off = abs(stats.median(judged) - published)
-        if "judge clock" not in timing.classes or off > 2 * samples.OFFSET_NS:
+        off = abs(stats.median(raw) - published)
+        if "judge clock" not in timing.classes and off > samples.OFFSET_NS:
             return False
     return True
 
@@ -220,8 +260,9 @@ def _same(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=_SAME)
 
 
-def _is_hex(text: str) -> bool:
-    return len(text) >= 32 and all(c in "0123456789abcdef" for c in text)
+def _is_key(text: str) -> bool:
+    """128 bits, as prepare.Seeds draws them."""
+    return len(text) == 32 and all(c in "0123456789abcdef" for c in text)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -121,6 +121,8 @@ def copy_plain_files(source: Path, target: Path) -> None:
             if total > CACHE_BYTES:
                 raise OSError("the compile cache is too large to keep")
             shutil.copy2(path, there, follow_symlinks=False)
+            # The copy is the judge's user's, root's perhaps: no stranger's setuid bit stays on it.
+            there.chmod(status.st_mode & 0o777)
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

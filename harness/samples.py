@@ -13,6 +13,8 @@ from harness.timing import Estimate
 #: A judge's clock calibrates away a constant of each worker process; what lies further from the
 #: worker's own events than this is `tampered` when it is measured (calibration.SINGLE_SLACK_NS).
 OFFSET_NS = 5_000.0
+#: And this share of the call: longer ones may overlap with the bracket's own work.
+OFFSET_SHARE = 0.02
 
 
 def raw(timing: Timing, clock: Clock) -> tuple[tuple[float, ...], ...]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import stats, timing
-from harness.model import Block, Clock, Run, Shape, Stop, Timing
+from harness.model import Block, Clock, Run, Shape, Stop, Timing, Verdict
 from tests.fakes import SHAPES, make_case, make_run, make_shape
 
 SECRET = "5eed" * 8
@@ -66,7 +66,11 @@ def sampled_run(
     return dataclasses.replace(
         run,
         cases=(*(make_case(make_shape(256, 512, 2), inputs=family) for family in families), *cases),
-        score_ns=stats.geometric_mean([t.median_ns for t in timed]),
+        score_ns=(
+            stats.geometric_mean([t.median_ns for t in timed])
+            if run.verdict is Verdict.PASSED
+            else None
+        ),
         clock=clock,
         secret_seed=SECRET,
         submission=dataclasses.replace(run.submission, source=source, sha256=digest),

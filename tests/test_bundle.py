@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import bundle, codec, samples
+from harness import bundle, codec, samples, stats
 from harness.cli import run as run_cli
 from harness.errors import UsageError
 from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Timing, Verdict
@@ -21,7 +21,7 @@ from harness.prepare import Seeds
 from harness.store import open_store
 from harness.task import load
 from tests.fakes import CPU, SHAPES, make_failure
-from tests.sampled import SECRET, sampled_run
+from tests.sampled import SECRET, sampled_run, sampled_timing
 
 DOUBLE = Path(__file__).parent / "problems" / "double"
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
@@ -169,8 +169,61 @@ FORGED: dict[str, Callable[[Run], Run]] = {
     "cases failed": lambda r: dataclasses.replace(
         r, cases=(*r.cases, make_failure(SHAPES[0], Verdict.CRASHED, "x"))
     ),
-    "reveals no secret seed": lambda r: dataclasses.replace(r, secret_seed=""),
+    "reveals no secret seed": lambda r: dataclasses.replace(r, secret_seed="0" * 33),
+    "its blocks lack samples": lambda r: with_timing(
+        r,
+        lambda t: dataclasses.replace(
+            t, blocks=tuple(dataclasses.replace(b, window_ns=()) for b in t.blocks)
+        ),
+    ),
+    "may have none": lambda r: dataclasses.replace(r, custom_shapes=True),
+    "timed twice": lambda r: dataclasses.replace(r, cases=(*r.cases, r.cases[-1])),
+    "longer than the whole run": lambda r: dataclasses.replace(r, duration_ns=1000),
+    "its samples say noisy, and it does not": lambda r: noisy(r, doubts=()),
+    "its check does not say so": lambda r: checked(r, mismatches=5),
+    "it passed, but its check": lambda r: checked(r, elements=0),
 }
+
+
+def checked(run: Run, **changes: Any) -> Run:
+    """The run with another check of its first case."""
+    first, *rest = run.cases
+    assert isinstance(first.outcome, Passed)
+    check = dataclasses.replace(first.outcome.check, **changes)
+    outcome = dataclasses.replace(first.outcome, check=check)
+    return dataclasses.replace(run, cases=(dataclasses.replace(first, outcome=outcome), *rest))
+
+
+def noisy(run: Run, doubts: tuple[Doubt, ...]) -> Run:
+    """The run with a last time as wide as its neighbours' noise, and these doubts."""
+    wide = sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=0.0)
+    if run.clock is not Clock.HOST:
+        wide = sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=1500.0)
+    changed = with_timing(run, lambda t: wide)
+    timings = [case.timing.median_ns for case in changed.cases if case.timing is not None]
+    return dataclasses.replace(changed, doubts=doubts, score_ns=stats.geometric_mean(timings))
+
+
+@pytest.mark.parametrize("clock", [Clock.HOST, Clock.WORKER])
+def test_a_noisy_run_that_says_so_is_sound(clock: Clock) -> None:
+    assert bundle.problems(noisy(sampled_run(clock=clock), (Doubt.NOISY,))) == ()
+
+
+@pytest.mark.parametrize("judged_us", [0.1, 8.0, 31.0, 10_000.0])
+def test_a_claim_that_the_judges_clock_refutes_is_not_sound(judged_us: float) -> None:
+    """Measuring it would have been `tampered`."""
+    run = sampled_run(times_us=(20.0, 40.0, 20.0), clock=Clock.WORKER)
+    forged = with_timing(
+        run,
+        lambda t: dataclasses.replace(
+            t,
+            blocks=tuple(
+                dataclasses.replace(b, window_ns=(round(judged_us * 1e3),) * len(b.window_ns))
+                for b in t.blocks
+            ),
+        ),
+    )
+    assert any("does not follow" in said for said in bundle.problems(forged))
 
 
 def waiting(timing: Timing, *, label: str, host_ns: int = 30_000) -> Timing:

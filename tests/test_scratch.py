@@ -102,6 +102,40 @@ def test_links_inside_a_cache_are_left_out_and_files_keep_their_times(tmp_path: 
     assert files[0].stat().st_mtime_ns == 10**18
 
 
+def test_no_strangers_setuid_bit_is_on_what_is_kept(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "sh").write_bytes(b"#!")
+    (source / "sh").chmod(0o6755)
+    copy_plain_files(source, target)
+    assert (target / "sh").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_cache_that_is_too_large_or_has_too_many_files_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(4):
+        (source / f"{number}").write_bytes(b"x" * 100)
+    for name, limit in (("CACHE_BYTES", 399), ("CACHE_FILES", 3)):
+        monkeypatch.setattr(compile_cache, name, limit)
+        (tmp_path / name).mkdir()
+        with pytest.raises(OSError, match="to keep"):
+            copy_plain_files(source, tmp_path / name)
+        monkeypatch.undo()
+
+
+def test_the_oldest_caches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_cache, "CACHE_ENTRIES", 2)
+    for age, name in enumerate(("new", "middle", "old", "older")):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (10**9 - age, 10**9 - age))
+    compile_cache._prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "middle"}
+
+
 def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
     ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
