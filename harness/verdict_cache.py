@@ -1,7 +1,8 @@
 """Verdicts of earlier gates, kept by the content of everything that they depend on.
 
-Only `passed` is kept: all else is tried again, so that a machine that was ill for a moment, or has
-got a driver since, does not fail the same file for ever.  Nothing here loads torch.
+`passed` and `unsupported` are kept: all else is tried again, so that a machine that was ill for a
+moment does not fail the same file for ever.  What is unsupported stays so until a package, a
+compiler, a GPU or its driver is another: each of these is in the key.  Nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import harness
 from harness import codec, machine
 from harness.model import Job, Run, Submission, Task, Verdict
 
+KEPT = (Verdict.PASSED, Verdict.UNSUPPORTED)
 #: Entries beyond this go, longest unused first; one of the shipped task takes about 20 kB.
 ENTRIES = 2000
 _SCHEMA = 1
@@ -133,7 +135,7 @@ class VerdictCache:
             return None
         fits = (
             document.get("key") == key
-            and run.verdict is Verdict.PASSED
+            and run.verdict in KEPT
             and run.submission.sha256 == submission.sha256
             and run.task_digest == task.digest
         )
@@ -145,7 +147,7 @@ class VerdictCache:
 
     def put(self, key: str, run: Run) -> None:
         """Keep a verdict worth keeping.  Raises OSError where the folder cannot be written."""
-        if run.verdict is not Verdict.PASSED:
+        if run.verdict not in KEPT:
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The text of the submission is in the key; a cache that is copied about need not hold it.

@@ -53,12 +53,12 @@ def test_what_was_put_comes_back_under_its_present_name(
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_only_passed_is_kept(
+def test_only_passed_and_unsupported_are_kept(
     verdict: Verdict, tmp_path: Path, task: Task, job: Job, run: Run
 ) -> None:
     cache = VerdictCache(tmp_path)
     cache.put("k", replace(run, verdict=verdict))
-    kept = verdict is Verdict.PASSED
+    kept = verdict in (Verdict.PASSED, Verdict.UNSUPPORTED)
     assert (cache.get("k", job.submission, task) is not None) == kept
     assert bool(list(tmp_path.iterdir())) == kept, "what is never used is not written either"
 

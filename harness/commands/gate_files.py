@@ -1,0 +1,97 @@
+"""Which files `harness gate` judges: patterns, links, and what changed."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import UsageError
+
+#: The task's folders that hold what decides a verdict.
+TASK_FOLDERS = ("task", "reference", "controls")
+#: With --changed, a change of one of these re-judges everything.
+_TASK_PARTS = (*TASK_FOLDERS, "shapes.yaml")
+
+
+def expand(files: Sequence[str]) -> list[Path]:
+    """Files as named, patterns that no shell expanded as they match; nothing found is an error."""
+    found: list[Path] = []
+    for name in files:
+        known = os.path.lexists(name) or not glob.has_magic(name)
+        matches = [name] if known else glob.glob(name, recursive=True)
+        if not matches:
+            raise UsageError(f"{name}: no file matches, so nothing would be verified")
+        found += map(Path, sorted(matches))
+    return found
+
+
+def refuse_links(paths: Sequence[Path], root: Path) -> None:
+    """Refuse links that a submission's author may have made.
+
+    Through one, a report would quote any file that we can read, and a submission could be compared
+    with itself.  How the task's folder is reached is its owner's choice.
+    """
+    for path in paths:
+        whole = Path.cwd() / path
+        for step in (whole, *whole.parents):
+            if not step.is_symlink():
+                continue
+            lies_in = step.parent.resolve()
+            if step == whole or root in (lies_in, *lies_in.parents):
+                what = "is a link" if step == whole else f"lies behind {step}, which is a link"
+                raise UsageError(f"{path}: {what}; the gate judges files: name what it points to")
+
+
+def distinct(paths: Sequence[Path]) -> list[Path]:
+    """Each file once, under the first path that it was given by."""
+    first: dict[Path, Path] = {}
+    for path in paths:
+        first.setdefault(real(path), path)
+    return list(first.values())
+
+
+def real(path: Path) -> Path:
+    """Where a path leads; a loop of links is no error, as it is for Path.resolve."""
+    return Path(os.path.realpath(path))
+
+
+def judged(
+    paths: Sequence[Path], root: Path, revision: str | None
+) -> tuple[list[Path], tuple[str, ...]]:
+    """The files to judge, and those that --changed leaves out: git has them, and as they were."""
+    if revision is None:
+        return list(paths), ()
+    from harness.revision import repository
+
+    where = repository(root)
+    touched = where.changed_since(where.commit(revision or _base_revision()))
+    tracked = where.tracked()
+    if _task_changed(root, touched, tracked):
+        return list(paths), ()
+    kept = [path for path in paths if real(path) in touched or real(path) not in tracked]
+    return kept, tuple(str(path) for path in paths if path not in kept)
+
+
+def _task_changed(root: Path, touched: frozenset[Path], tracked: frozenset[Path]) -> bool:
+    """Whether the task or the harness may have changed, also behind links.
+
+    A file of the task that git does not watch, ignored or in another repository, may have.
+    """
+    import harness
+    from harness import task
+
+    read = [*task.parts(root), root / "controls", *(root / "controls").glob("*.py")]
+    links = {real(path.parent) / path.name for path in read if path.is_symlink()}
+    if not tracked >= links | {real(path) for path in read if path.is_file()}:
+        return True
+    ours = links | {real(path) for path in read} | {root / part for part in _TASK_PARTS}
+    ours.add(Path(harness.__file__).resolve().parent)
+    return any(path in ours or not ours.isdisjoint(path.parents) for path in touched)
+
+
+def _base_revision() -> str:
+    """What a pull request would be merged into; without one, what was committed last."""
+    base = os.environ.get("GITHUB_BASE_REF", "")
+    return f"origin/{base}" if base else "HEAD"

@@ -1,0 +1,164 @@
+"""Where the findings of `harness gate` go: screen, JSON, JUnit, Markdown, GitHub."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from harness.commands import options
+from harness.commands.gate_files import TASK_FOLDERS, real
+from harness.errors import HarnessError, UsageError
+from harness.gate import GateReport
+
+#: GitHub refuses a comment above 65,536 characters.
+COMMENT_BYTES = 65_000
+
+
+def warn(line: str) -> None:
+    from harness.render.gate import defused
+    from harness.render.text import plain
+
+    print(defused(plain(f"harness: warning: {line}", "ascii")), file=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where a gate's findings go."""
+
+    junit: Path | None
+    markdown: Path | None
+    github: bool
+    as_json: bool
+
+    def _files(self) -> list[tuple[str, Path]]:
+        given = (("--junit", self.junit), ("--markdown", self.markdown))
+        return [(option, path) for option, path in given if path is not None]
+
+    def refuse_inputs(self, inputs: Sequence[Path], root: Path) -> None:
+        """Before anything is opened for writing: a shell makes two paths of `--junit s/*.py`."""
+        taken = [*inputs, root / "shapes.yaml"]
+        for option, path in self._files():
+            end = real(path)
+            ours = any(real(root / name) in (end, *end.parents) for name in TASK_FOLDERS)
+            if ours or ".py" in (path.suffix, end.suffix) or any(_same(path, t) for t in taken):
+                raise UsageError(
+                    f"{option} {path}: a report would overwrite what the gate reads, or the other "
+                    "report; name another file"
+                )
+            taken.append(path)
+
+    @contextlib.contextmanager
+    def proven_writable(self) -> Iterator[None]:
+        """Before an hour of judging whose report could not be written.  Raises UsageError.
+
+        An earlier report stays until the new one is written, and an empty file never does.
+        """
+        made: list[Path] = []
+        try:
+            for option, path in self._files():
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    new = not path.exists()
+                    with path.open("ab"):
+                        made += [real(path)] if new else []
+                except OSError as error:
+                    reason = f"cannot be written ({error.strerror})"
+                    raise UsageError(f"{option} {path}: {reason}") from None
+            yield
+        finally:
+            for path in made:
+                with contextlib.suppress(OSError):
+                    if path.stat().st_size == 0:
+                        path.unlink()
+
+    def write(self, report: GateReport) -> None:
+        """All that was asked for, the screen first.  Raises HarnessError after the last.
+
+        One output that cannot be written takes no other with it.
+        """
+        from harness.render import github
+        from harness.render.junit import junit
+
+        failed: list[str] = []
+        with _noting("stdout", failed):
+            self._show(report)
+        if self.github:
+            with _noting("the annotations", failed):
+                _annotate(report, sys.stderr if self.as_json else sys.stdout)
+        for option, path in self._files():
+            with _noting(f"{option} {path}", failed):
+                made = (
+                    junit(report)
+                    if option == "--junit"
+                    else github.summary(report, limit=COMMENT_BYTES)
+                )
+                path.write_text(made, encoding="utf-8", errors="backslashreplace")
+        if failed:
+            raise HarnessError("\n".join(failed))
+
+    def _show(self, report: GateReport) -> None:
+        from harness.render import gate as view
+
+        if self.as_json:
+            options.say(view.gate_json(report))
+        else:
+            console = options.console()
+            console.print(view.gate_view(report, options.signs(console)))
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _noting(name: str, failed: list[str]) -> Iterator[None]:
+    """Add what kept an output from being written to a list, and go on."""
+    try:
+        yield
+    except OSError as error:
+        failed.append(f"{name}: cannot be written ({error.strerror or error})")
+
+
+def _same(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, be it through links or by two names on the disk."""
+    try:
+        return real(path) == real(other) or path.samefile(other)
+    except OSError:
+        return False
+
+
+def _annotate(report: GateReport, stream: TextIO) -> None:
+    """The job summary and the workflow commands.
+
+    The runner reads commands on both streams; with --json, stdout is the document's.
+    """
+    from harness.render import github
+
+    _append_summary(report)
+    for line in github.workflow_commands(report, _from_workspace):
+        print(line.encode("ascii", "backslashreplace").decode(), file=stream)
+    stream.flush()
+
+
+def _append_summary(report: GateReport) -> None:
+    """Add to the job summary; where it cannot be written, the verdict stands all the same."""
+    from harness.render import github
+
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return
+    try:
+        path = Path(name)
+        there = path.stat().st_size if path.exists() else 0
+        text = github.summary(report, limit=max(0, github.MAX_SUMMARY_BYTES - there))
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as error:
+        warn(f"GITHUB_STEP_SUMMARY {name}: cannot be written ({error.strerror})")
+
+
+def _from_workspace(path: str) -> str:
+    """A path below the repository's top, as annotations need it."""
+    return os.path.relpath(Path(path).resolve(), os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
