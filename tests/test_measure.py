@@ -18,8 +18,11 @@ from harness.model import (
     Case,
     CaseKind,
     CaseResult,
+    Clock,
     Doubt,
     Failed,
+    Job,
+    Mode,
     Passed,
     Shape,
     Stop,
@@ -27,7 +30,8 @@ from harness.model import (
 )
 from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, warm, with_overrides
 from harness.window import Answer, Audited, Window
-from tests.fakes import make_check
+from tests.fakes import CPU, make_check
+from tests.sampled import sampled_run
 
 SHAPE = Shape((("n", 8),))
 BUDGET = Budget(processes=7, min_samples=30, max_samples=120, time_ns=1_000, fewest=5)
@@ -171,6 +175,34 @@ def test_what_is_wrong_is_not_said_to_be_right_with_less_precision(also: Verdict
     )
     said = Judge._doubts(judge, results, [])
     assert said == ((Doubt.REDUCED_PRECISION,) if also is None else ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "scored"),
+    [({}, True), ({"replay_key": "0" * 32}, False), ({"shapes": (SHAPE,)}, False)],
+)
+def test_inputs_that_were_known_beforehand_or_chosen_give_no_score(
+    changes: dict[str, Any], scored: bool
+) -> None:
+    """Whoever may make a run again with its revealed seeds knows what it will be asked."""
+    timed = sampled_run().cases[-1:]
+    job = Job("/task", sampled_run().submission, "cpu", Mode.RANKED, **changes)
+    device = SimpleNamespace(
+        describe=lambda: CPU, clock=Clock.HOST, environment=tuple, doubts=tuple, notes=tuple
+    )
+    judge: Any = SimpleNamespace(
+        _task=SimpleNamespace(name="double", digest="0" * 64),
+        _job=job,
+        _device=device,
+        _preparer=SimpleNamespace(reference=None),
+        _launcher=SimpleNamespace(level=None),
+        _bench=SimpleNamespace(log=""),
+        _seeds=SimpleNamespace(key="0" * 32),
+        _notes=[],
+        _doubts=lambda results, timings: (),
+    )
+    run = Judge._conclude(judge, timed, None, 1, 1)
+    assert (run.score_ns is not None) is scored and run.custom_shapes is not scored
 
 
 FALLING = [12_000.0 - 100 * i for i in range(10)]  # by 4% between the groups

@@ -296,7 +296,17 @@ def test_a_filled_folder_is_a_breach(scratch: Path, level: Isolation) -> None:
     plan = make_plan(scratch, code + FOREVER, limits=Limits(file_bytes=4 << 20))
     with running(plan, level) as (confined, channel):
         assert channel.recv(16) == b"up"
-        assert "scratch folder" in (confined.breach() or "")
+        assert "bytes written" in (confined.breach() or "")
+
+
+def test_a_folder_of_too_many_files_is_a_breach(
+    scratch: Path, level: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.scratch.MAX_FILES", 20)
+    code = SAY + "for n in range(30):\n    open(f'{n}', 'w').close()\n"
+    with running(make_plan(scratch, code + FOREVER), level) as (confined, channel):
+        assert channel.recv(16) == b"up"
+        assert "more than 20 files" in (confined.breach() or "")
 
 
 def test_an_honest_worker_breaches_nothing(scratch: Path, level: Isolation) -> None:

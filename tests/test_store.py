@@ -248,6 +248,17 @@ def test_a_damaged_run_is_an_error_with_its_name(path: Path) -> None:
         store.get("first")
 
 
+def test_a_run_that_would_unpack_to_more_than_any_run_holds_is_not_unpacked(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.store.MAX_RUN_BYTES", 100)
+    with (
+        open_store(f"sqlite:///{path}", create=False) as store,
+        pytest.raises(StoreError, match="run first is damaged .*larger than any run"),
+    ):
+        store.get("first")
+
+
 # Files
 
 
