@@ -65,6 +65,8 @@ def dumps(bundle: Bundle) -> bytes:
 
 def loads(data: bytes, where: str) -> Bundle:
     """Read a bundle, trusting nothing in it.  Raises UsageError for what is none, or is damaged."""
+    if data.lstrip()[:1] != b"{":
+        raise UsageError(f"{where}: is no bundle; `harness export FILE` makes one")
     try:
         document = json.loads(data, parse_constant=_refuse)
         if not isinstance(document, dict) or document.get("format") != FORMAT:

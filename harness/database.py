@@ -103,8 +103,8 @@ sa.Index("harness_runs_created", runs.c.created_ns, runs.c.id)
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = ()
 
 
-class MissingStore(StoreError):
-    """There is no database yet: nothing has been stored."""
+class MissingStore(StoreError, UsageError):
+    """There is no database of that name yet, and nothing is wrong with the machine: exit code 2."""
 
 
 def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.Engine, str]:
@@ -136,7 +136,7 @@ def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str]:
         engine = sa.create_engine(url.set(drivername="postgresql+psycopg"))
     except ImportError:
         raise StoreError(
-            f"{where}: the PostgreSQL driver is missing; pip install 'kernel-harness[postgres]'"
+            f"{where}: the PostgreSQL driver is missing; pip install 'psycopg[binary]'"
         ) from None
     try:
         with explained(where):

@@ -6,9 +6,12 @@ import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+#: This package's files, and the import system's, which load a submission.
+_OURS = (str(Path(__file__).parent), "<frozen importlib")
 MESSAGE_CHARS = 600
 DETAIL_CHARS = 6000
 
@@ -85,7 +88,7 @@ def explain(error: BaseException, stage: str, paths: Paths) -> dict[str, str]:
     kind = type(error).__name__
     try:
         text = str(error)
-        detail = _traceback(error)
+        detail = "" if isinstance(error, Refused | NoKernel) else _traceback(error)
     except BaseException:  # noqa: BLE001 - the exception's own __str__ is the submission's code
         text, detail = "(its message could not be read)", ""
     verdict = _verdict(error, kind, text, stage)
@@ -141,9 +144,10 @@ def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code!r}) instead of returning"
     if isinstance(error, ModuleNotFoundError) and _lacks_gpu(error, text):
-        package = _PACKAGES.get((error.name or "").partition(".")[0])
-        remedy = f" (pip install {package})" if package else ""
-        return f"needs {error.name}, which is not installed here{remedy}{_place(error, paths)}"
+        module = (error.name or "").partition(".")[0]
+        remedy = f"pip install {_PACKAGES.get(module, module)}"
+        where = _place(error, paths)
+        return f"needs {error.name}, which is not installed here ({remedy}){where}"
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
     return f"{kind}: {_last_words(text)}{_place(error, paths)}"
@@ -168,7 +172,16 @@ def _place(error: BaseException, paths: Paths) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+    """Python's own, without the frames that lead from us to the submission."""
+    whole = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [whole]
+    while waiting:
+        one = waiting.pop()
+        if one is not None:
+            kept = [frame for frame in one.stack if not frame.filename.startswith(_OURS)]
+            one.stack = traceback.StackSummary.from_list(kept)
+            waiting += [one.__cause__, one.__context__]
+    return "".join(whole.format())
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -169,9 +169,9 @@ def with_speed(
         )
     elif unsure := [s for s in speed.shapes if s.pace is Pace.AMBIGUOUS]:
         message = (
-            f"not distinguishable from {speed.max_percent:g}% slower than {speed.baseline} on "
-            f"{len(unsure)} of {len(speed.shapes)} shapes; first {unsure[0].shape}: "
-            f"{unsure[0].percent}"
+            f"could not tell in time whether it is {speed.max_percent:g}% slower than "
+            f"{speed.baseline} on {len(unsure)} of {len(speed.shapes)} shapes (--budget gives "
+            f"more); first {unsure[0].shape}: {unsure[0].percent}"
         )
         state = State.FAILED if strict else state
     return replace(

@@ -91,7 +91,7 @@ class _Conversation:
         self._process.wait()
         said = self._errors.decode("utf-8", "replace").strip()
         error = HarnessError(
-            f"the judge ended without a result (exit {self._process.returncode})"
+            f"the judge ended without a result ({_how_it_ended(self._process.returncode)})"
             + (f": {said.splitlines()[-1]} (all of it: --debug)" if said else "")
         )
         # A traceback of ours is for whoever asks for one.
@@ -122,6 +122,12 @@ class _Conversation:
         *lines, self._events = self._events.split(b"\n")
         for line in lines:
             yield json.loads(line)
+
+
+def _how_it_ended(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "killed, as the kernel does when memory runs out: a smaller --shape needs less"
+    return f"exit {code}"
 
 
 def _end(process: subprocess.Popen[bytes], callers_own: frozenset[int]) -> None:

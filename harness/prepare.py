@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from typing import Any
 
 import torch
 
-from harness import check
+from harness import check, memory
 from harness.errors import TaskError
 from harness.exchange import describe, spec_of
 from harness.model import Failed, ReferenceKind, Shape, Task
@@ -55,7 +56,15 @@ class Preparer:
         return ReferenceKind.SCALED_MM if self._native else ReferenceKind.EXACT
 
     def prepare(self, shape: Shape, inputs: str, seed: int) -> Prepared:
-        """Draw the inputs of one call and compute their truth.  Raises TaskError."""
+        """Draw the inputs of one call and compute their truth.
+
+        Raises TaskError, and DeviceError when there is too little memory for them.
+        """
+        ours = self._device == "cpu"
+        with memory.enough_for(shape.label) if ours else contextlib.nullcontext():
+            return self._prepare(shape, inputs, seed)
+
+    def _prepare(self, shape: Shape, inputs: str, seed: int) -> Prepared:
         modules = self._modules
         data = modules.generate_input(
             **dict(shape.axes), seed=seed, inputs=inputs, device=self._device

@@ -100,13 +100,19 @@ class Store:
                 raise StoreError(f"{path}: cannot be written: {remedy}")
 
     def get(self, key: str) -> Run:
-        """The run whose id is `key` or alone begins with it.  Raises UsageError when none does."""
+        """The run whose id is `key` or alone begins with it, else the latest of a submission so
+        named.  Raises UsageError when there is none, or not one alone.
+        """
         with explained(self.where), self._engine.connect() as connection:
             begins = runs.c.id.startswith(key, autoescape=True)
             query = sa.select(runs.c.id).where(begins).order_by(runs.c.id).limit(5)
             ids = [key] if self._has(key) else list(connection.scalars(query)) if key else []
+            ids = ids or self._latest_of(key)
             if not ids:
-                raise UsageError(f"{self.where}: no run {key!r}; `harness leaderboard --all`")
+                raise UsageError(
+                    f"{self.where}: no run {key!r}, and none of a submission of that name; "
+                    "`harness leaderboard --all` lists them"
+                )
             if len(ids) > 1:
                 raise UsageError(f"{key!r} may be {', '.join(ids)}; write more of it")
             data = connection.scalar(sa.select(details.c.data).where(details.c.run == ids[0]))
@@ -114,6 +120,14 @@ class Store:
             return codec.decode(Run, json.loads(_unpacked(data or b"")))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise StoreError(f"{self.where}: run {ids[0]} is damaged ({error})") from error
+
+    def _latest_of(self, submission: str) -> list[str]:
+        """The newest run of each author's submission of that name."""
+        newest: dict[str, str] = {}
+        query = sa.select(runs.c.id, runs.c.author).where(runs.c.submission == _text(submission))
+        for row in self._rows(query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())):
+            newest.setdefault(row.author, row.id)
+        return list(newest.values())
 
     def runs(
         self,

@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -139,13 +139,18 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def parse_shapes(texts: Sequence[str], task: Task) -> tuple[Shape, ...]:
+    """Each as `parse_shape` reads it, one given twice once."""
+    return tuple(dict.fromkeys(parse_shape(text, task) for text in texts))
+
+
 def parse_shape(text: str, task: Task) -> Shape:
     """`m=128,k=256,l=1`, or as tables show it `128x256x1`, as a shape of this task.
 
     With its published bound when shapes.yaml lists it.
     """
     example = ",".join(f"{axis}=.." for axis in task.axes)
-    plain = text.strip().split("x")
+    plain = text.strip().lower().split("x")
     if len(plain) == len(task.axes) and all(n.isascii() and n.isdecimal() for n in plain):
         text = ",".join(f"{axis}={n}" for axis, n in zip(task.axes, plain, strict=True))
     sizes: dict[str, int] = {}
@@ -153,7 +158,10 @@ def parse_shape(text: str, task: Task) -> Shape:
         axis, _, digits = (piece.strip() for piece in part.partition("="))
         known = axis in task.axes and axis not in sizes
         if not known or not (digits.isascii() and digits.isdecimal()):
-            raise UsageError(f"--shape {text}: cannot read {part!r}. Write --shape {example}")
+            sizes_alone = "x".join(task.axes).upper()
+            raise UsageError(
+                f"--shape {text}: cannot read {part!r}. Write --shape {example}, or {sizes_alone}"
+            )
         sizes[axis] = int(digits[:20])
     missing = [axis for axis in task.axes if axis not in sizes]
     if missing:

@@ -91,7 +91,7 @@ def test_outside_of_a_task_there_is_no_board_and_not_an_empty_one(
     monkeypatch.chdir(tmp_path)
     refused(harness("leaderboard"), 2, f"no shapes.yaml in {tmp_path} or above")
     elsewhere = harness("leaderboard", "--db", f"sqlite:///{tmp_path}/none.db")
-    refused(elsewhere, 3, f"{tmp_path}/none.db")
+    refused(elsewhere, 2, f"{tmp_path}/none.db")
 
 
 def test_one_bad_file_among_good_ones_is_found_before_any_is_judged(harness: Harness) -> None:

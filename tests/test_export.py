@@ -25,7 +25,7 @@ CHECK = "max_abs max_rel max_ulp mismatches elements worst"
 TIMING = """median_ns low_ns high_ns mean_ns std_ns best_ns worst_ns samples processes
 host_median_ns judge_ns floor_ns stop"""
 STANDING = """rank rank_low rank_high submission author score_ns low_ns high_ns speedup light_speed
-shapes run created doubts"""
+shapes run created doubts isolation clock"""
 
 NASTY = 'a|b`c\n"d", <script>alert(1)</script> @team #1 [x](http://y) \u202e\ud800\x1b[31m'
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from harness import faults
+from harness.devices import collect
 
 PATHS = faults.Paths("", "")
 CUDA = """CUDA error: device-side assert triggered
@@ -62,3 +66,20 @@ def test_a_gpu_that_lacks_something_is_not_called_none() -> None:
     text = "CUDA error: no kernel image is available for execution on the device"
     told = faults.explain(RuntimeError(text), "call", PATHS)
     assert told["verdict"] == "unsupported" and told["message"] == f"RuntimeError: {text}"
+
+
+def test_a_traceback_begins_with_the_submission_and_what_was_refused_has_none() -> None:
+    """The frames that lead there are ours, and say nothing to its author."""
+    try:
+        collect.leaves(3, {"tensor": 0})
+    except faults.Refused as refused:
+        assert faults.explain(refused, "call", PATHS)["detail"] == ""
+    try:
+        try:
+            collect.leaves(3, {"tensor": 0})
+        finally:
+            json.loads("{")
+    except ValueError as error:
+        detail = faults.explain(error, "call", PATHS)["detail"]
+    assert "json/decoder.py" in detail and "During handling" in detail
+    assert str(Path(faults.__file__).parent) not in detail

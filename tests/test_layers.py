@@ -41,7 +41,8 @@ LAYERS: tuple[tuple[str, str], ...] = (
     ("worker", "worker call"),
     (
         "judge",
-        "check lint prepare bench verdicts trial measure profile selftest judge judge_process",
+        "check lint memory prepare bench verdicts trial measure profile selftest judge "
+        "judge_process",
     ),
     ("machine's own", "pool gatekeeper doctor"),
     ("commands", "commands.*"),

@@ -469,7 +469,7 @@ def test_without_the_postgresql_driver_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with (
-        pytest.raises(StoreError, match=r"pip install 'kernel-harness\[postgres\]'") as caught,
+        pytest.raises(StoreError, match=r"pip install 'psycopg\[binary\]'") as caught,
         open_store("postgresql://me:secret@localhost/x", create=True),
     ):
         pass
@@ -555,3 +555,16 @@ def test_an_incomplete_run_takes_no_standing_away_however_it_got_there(
 
 def test_a_filter_that_is_no_text_finds_nothing_and_is_no_crash(store: Store) -> None:
     assert store.runs(task="\ud800") == store.runs(device="n\udcff") == ()
+
+
+def test_a_run_is_also_found_by_its_submissions_name_where_that_is_one_authors(
+    store: Store,
+) -> None:
+    for id, created in (("1a", 1), ("2b", 3), ("3c", 2)):
+        store.add(make_run("mine", id=id, created=created))
+    assert store.get("mine").id == "2b"
+    store.add(make_run("mine", author="another", id="4d", created=1))
+    with pytest.raises(UsageError, match="may be 2b, 4d; write more of it"):
+        store.get("mine")
+    with pytest.raises(UsageError, match="none of a submission of that name"):
+        store.get("min")

@@ -41,12 +41,12 @@ def command(a: str, b: str, **chosen: Any) -> int:
     is checked.  Nothing is stored.  Exit code: 0 measured, 1 one of them does not pass.
     """
     from harness.compare import evaluate, measure
-    from harness.task import find_root, load, parse_shape
+    from harness.task import find_root, load, parse_shapes
 
     path = Path(a) if Path(a).exists() else None
     root = find_root(chosen["problem"], Path.cwd(), path)
     task = load(root)
-    shapes = tuple(parse_shape(words, task) for words in chosen["shapes"])
+    shapes = parse_shapes(chosen["shapes"], task)
     url = options.store_url(chosen["db"], root)
     sides = {"A": _submission(a, url), "B": _submission(b, url)}
     total = 4 * chosen["repeats"]

@@ -80,7 +80,7 @@ def shapes_option(verb: str, instead_of: str) -> Callable[[F], F]:
         "shapes",
         multiple=True,
         metavar="m=..,k=..,l=..",
-        help=f"{verb} this shape instead of {instead_of}.",
+        help=f"{verb} this shape, or 128x256x1, instead of {instead_of}.",
     )
 
 

@@ -15,7 +15,7 @@ from harness.model import IsolationPolicy, Job, Mode
 from harness.profile_values import ProfileReport
 from harness.render.progress import live_progress
 from harness.sources import read_submission
-from harness.task import find_root, load, parse_shape
+from harness.task import find_root, load, parse_shapes
 
 
 @click.command("profile")
@@ -44,7 +44,7 @@ def command(
         submission=read_submission(file, None),
         device=device,
         mode=Mode.BENCHMARK,
-        shapes=tuple(parse_shape(text, task) for text in shapes),
+        shapes=parse_shapes(shapes, task),
         isolation=IsolationPolicy.AUTO,
     )
     with live_progress(sys.stderr, os.environ, job.submission.name, quiet=quiet) as report:

@@ -29,7 +29,7 @@ from harness.model import (
 )
 from harness.render.progress import live_progress
 from harness.sources import read_submission
-from harness.task import find_root, load, parse_shape
+from harness.task import find_root, load, parse_shapes
 
 
 @click.command("run")
@@ -61,7 +61,7 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
     """
     root = find_root(chosen["problem"], Path.cwd(), files[0])
     task = load(root)
-    shapes = tuple(parse_shape(text, task) for text in chosen["shapes"])
+    shapes = parse_shapes(chosen["shapes"], task)
     # Every file is read before the first is judged: a typing error costs no half hour.
     submissions = [read_submission(path, chosen["author"]) for path in _distinct(files)]
     url = options.store_url(chosen["db"], root)

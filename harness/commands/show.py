@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def command(run: str, as_json: bool, db: str | None, problem: Path | None) -> None:
     """Show one run in full: cases, errors, samples, doubts, log.
 
-    RUN is a run's id or the beginning of it; `harness leaderboard --all` lists them.
+    RUN is a run's id, the beginning of it, or the name of a submission: its latest run then.
+    `harness leaderboard --all` lists them.
     """
     with options.in_a_hurry():
         root = options.task_root(problem)

@@ -148,6 +148,8 @@ def _standing(s: Standing) -> dict[str, Any]:
         "run": s.run,
         "created": text.rfc3339(s.created_ns),
         "doubts": [doubt.value for doubt in s.doubts],
+        "isolation": s.isolation.value,
+        "clock": s.clock.value,
     }
 
 

@@ -79,7 +79,7 @@ def _template() -> Any:
     try:
         import jinja2
     except ImportError:
-        raise UsageError("--html needs jinja2: pip install 'kernel-harness[page]'") from None
+        raise UsageError("--html needs jinja2: pip install jinja2 plotly") from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,

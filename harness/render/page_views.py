@@ -20,7 +20,7 @@ from harness.model import (
 )
 from harness.render import axes, histogram, plot, text
 from harness.render.progression import progression
-from harness.render.standings import called
+from harness.render.standings import called, times_as_long
 
 #: The standings' axis ends at this many times the fastest entry's time.
 _REACH = 4.0
@@ -89,7 +89,7 @@ class View:
 
     @property
     def light(self) -> bool:
-        return any(sh.shape.light_speed_ns for e in self.entries for sh in e.standing.shapes)
+        return any(e.standing.light_speed is not None for e in self.entries)
 
     @property
     def compared(self) -> bool:
@@ -160,8 +160,9 @@ def _headline(standings: Sequence[Standing]) -> tuple[str, str] | None:
     if not rest:
         return leader, "is the only entry so far"
     second = min(rest, key=lambda s: s.score_ns)
-    gain = 1 - first[0].score_ns / second.score_ns
-    return leader, f"leads by {text.percent(gain)}"
+    other = text.plain(called(second, names))[:60]
+    longer = times_as_long(first[0], second, text.marks("utf-8"))
+    return leader, f"leads; {other} takes {longer} as long"
 
 
 class _Axis:

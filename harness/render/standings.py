@@ -36,7 +36,7 @@ def boards_view(
         title = f"{plain(board.task, signs.encoding)} on {plain(board.device, signs.encoding)}"
         parts.append(Text(title, "bold"))
         if board.standings:
-            parts += ["", _table(board, board.standings[:limit], signs, now_ns), ""]
+            parts += ["", _table(board, board.standings[:limit], signs, now_ns, everything), ""]
             parts += _sentences(board, signs, limit)
         if everything and board.unranked:
             parts += ["", Text("without a rank", "bold"), ""]
@@ -44,24 +44,27 @@ def boards_view(
     return Group(*parts)
 
 
-def _table(board: Board, shown: Sequence[Standing], signs: Marks, now_ns: int) -> RenderableType:
+def _table(
+    board: Board, shown: Sequence[Standing], signs: Marks, now_ns: int, everything: bool
+) -> RenderableType:
     shapes = shown[0].shapes
     scores = text.durations([s.score_ns for s in shown], signs)
     columns = [
         Column("rank"),
-        Column("range", order=10),
+        Column("range", order=12),
         Column("submission", wrap=True),
-        Column("author", order=8, wrap=True),
+        Column("author", order=10, wrap=True),
         Column("score", right=True),
-        Column(f"{signs.plus_minus} 95%", right=True, order=9),
-        Column("speedup", right=True, order=6),
-        Column("of floor", right=True, order=5),
-        Column("light speed", right=True, order=3),
-        *(Column(plain(s.shape.label, signs.encoding), right=True, order=2) for s in shapes),
-        Column("age", right=True, order=4),
-        Column("doubts", order=7, wrap=True),
+        Column(f"{signs.plus_minus} 95%", right=True, order=11),
+        Column("speedup", right=True, order=8),
+        Column("of floor", right=True, order=6),
+        Column("light speed", right=True, order=4),
+        *(Column(plain(s.shape.label, signs.encoding), right=True, order=3) for s in shapes),
+        Column("age", right=True, order=5),
+        Column("doubts", order=9, wrap=True),
         Column("judged", order=1),
-        Column("run", order=1),
+        # Whoever asks for everything wants to name one.
+        Column("run", order=7 if everything else 2),
     ]
     rows = [_row(s, score, signs, now_ns) for s, score in zip(shown, scores, strict=True)]
     return Fitted(columns, rows)
@@ -103,7 +106,7 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
         best = min(first, key=lambda s: s.score_ns)
         second = min(rest, key=lambda s: s.score_ns)
         other = plain(called(second, names), signs.encoding)
-        said.append(f"; {other} takes {_times_as_long(best, second, signs)} as long")
+        said.append(f"; {other} takes {times_as_long(best, second, signs)} as long")
     yield said.append(".")
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
@@ -117,7 +120,8 @@ def called(s: Standing, names: Mapping[str, int]) -> str:
     return s.submission + (f" by {s.author}" if names[s.submission] > 1 else "")
 
 
-def _times_as_long(best: Standing, other: Standing, signs: Marks) -> str:
+def times_as_long(best: Standing, other: Standing, signs: Marks) -> str:
+    """How the other's score stands to the best one's, with the noise of both."""
     a, b = (stats.Interval(s.score_ns, s.low_ns, s.high_ns) for s in (best, other))
     noise = (stats.half_width(a) ** 2 + stats.half_width(b) ** 2) ** 0.5
     ratio = b.median / a.median

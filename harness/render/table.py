@@ -36,7 +36,7 @@ class Column:
 class Fitted:
     """Rows under columns, as many of them as the width allows; a column without values is left out.
 
-    Of columns of the same `order` the leftmost is worth most.
+    Columns of the same `order` stay or go together: one shape of three says less than none.
     """
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
@@ -60,10 +60,11 @@ class Fitted:
         """The columns that stay, and how wide each is."""
         kept = [i for i, column in enumerate(self._columns) if not column.order]
         others = [i for i in range(len(self._columns)) if i not in kept and self._filled(i)]
-        for i in sorted(others, key=lambda i: (-self._columns[i].order, i)):
-            # A wide one that does not fit leaves its place to narrower ones.
-            if _total(self._least(j) for j in (*kept, i)) <= limit:
-                kept.append(i)
+        for order in sorted({self._columns[i].order for i in others}, reverse=True):
+            group = [i for i in others if self._columns[i].order == order]
+            # What is too wide leaves its place to what is worth less.
+            if _total(self._least(j) for j in (*kept, *group)) <= limit:
+                kept += group
         widths = {i: self._natural[i] for i in sorted(kept)}
         # What folds gives way, the widest first, but never to nothing.
         while _total(widths.values()) > limit:

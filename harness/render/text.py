@@ -116,6 +116,8 @@ def spread(low: float, middle: float, high: float, signs: Marks = _RICH) -> str:
     if not all(math.isfinite(v) and v > 0 for v in (low, middle, high)):
         return signs.none
     value = math.log(high / low) / 2 * 100
+    if value >= 99.5:
+        return f"over {signs.plus_minus}100%"
     return f"{signs.plus_minus}{value:.2f}%" if value < 9.995 else f"{signs.plus_minus}{value:.0f}%"
 
 
