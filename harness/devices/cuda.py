@@ -220,7 +220,7 @@ class CudaDevice:
             self._release(exchange)
             return reply
         if not reached(self._events[4].query, LAST_WORD_NS):
-            # tests/exploits/zoo/a5_forged_done.py: nothing else would end this wait.
+            # Nothing else would end this wait (tests/exploits/zoo/a5_forged_done.py).
             session.close()
             self._release(exchange)
             message = 'its process said "done" before its stream was'
