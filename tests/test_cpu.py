@@ -98,6 +98,7 @@ def test_the_clock_runs_until_the_judge_has_its_copy_and_looks_at_nothing_before
 
     def expect(*_: Any, **__: Any) -> Reply:
         watched.done.append("answered")
+        reply.arrived_ns = time.monotonic_ns()
         return reply
 
     def snapshot(where: Any) -> list[Any]:
