@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import torch
+
 from harness.errors import DeviceError
 from harness.launch import Launcher
 from harness.model import NOT_TRIED, RUN_TOO_LONG, Failed, Verdict
@@ -129,9 +131,15 @@ class Bench:
         if isinstance(session, Failed):
             return session
         had = self._maps
-        exchange = self._map(session, frame, slots)
+        try:
+            exchange = self._map(session, frame, slots)
+        except torch.cuda.OutOfMemoryError:  # on our side of it
+            if not had:
+                raise
+            exchange = Failed(Verdict.OUT_OF_MEMORY, "no device memory is left for the buffers")
         if isinstance(exchange, Failed) and exchange.verdict is Verdict.OUT_OF_MEMORY and had:
             self.end()
+            torch.cuda.empty_cache()
             session = self.alive()
             if isinstance(session, Failed):
                 return session

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from harness.bench import MAX_RESTARTS, Bench
 from harness.errors import DeviceError
@@ -170,6 +171,31 @@ def test_a_worker_that_older_buffers_have_filled_gives_way_to_a_fresh_one(
         found = bench.window(inputs, timed=False)
         assert found == Failed(Verdict.WRONG_ANSWER, "it failed")
     assert len(launcher.spawned) == 10 // shapes
+
+
+def test_a_judge_without_memory_for_buffers_has_a_fresh_worker_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an older worker has mapped is taken, although the judge has given it back."""
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    real: Any = bench._device.exchange
+
+    def exchange(frame: Any, slots: int) -> Any:
+        if bench._maps:
+            raise torch.cuda.OutOfMemoryError
+        return real(frame, slots)
+
+    bench._device.exchange = exchange  # type: ignore[method-assign]
+    for number in range(3):
+        inputs: Any = [SimpleNamespace(frame=SimpleNamespace(number=number, to_order=lambda n: {}))]
+        found = bench.window(inputs, timed=False)
+        assert found == Failed(Verdict.WRONG_ANSWER, "it failed")
+    assert len(launcher.spawned) == 3
+    bench._device.exchange = lambda frame, slots: (_ for _ in ()).throw(  # type: ignore[method-assign]
+        torch.cuda.OutOfMemoryError
+    )
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        bench.window(INPUTS, timed=False)
 
 
 def test_what_is_too_large_for_a_fresh_worker_is_too_large(
