@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,3 +129,16 @@ def test_every_part_of_a_task_is_documented() -> None:
     parts = {field.name for field in dataclasses.fields(task.TaskModules)} - {"writable"}
     assert [name for name in {*parts, "WRITABLE", *task.LIMITS} if name not in text] == []
     assert [key for key in task._KEYS if f"{key}:" not in text and key != "ranked_seed"] == []
+
+
+def test_every_defence_that_is_taken_away_stands_where_the_table_says() -> None:
+    """`.ci/mutation` takes minutes to find that one was written anew."""
+    table = tomllib.loads((ROOT / ".ci/mutations.toml").read_text(encoding="utf-8"))["defence"]
+    lost = [
+        row["name"]
+        for row in table
+        if (ROOT / row["file"]).read_text(encoding="utf-8").count(row["old"]) != 1
+    ]
+    assert lost == []
+    told = (ROOT / "docs/mutation.md").read_text(encoding="utf-8")
+    assert [row["name"] for row in table if f"| {row['name']} |" not in told] == []
