@@ -59,6 +59,13 @@ class SharedBuffer:
             self._after, self._band
         )
 
+    def copy(self) -> torch.Tensor:
+        """The payload in private memory, by this thread: torch's copy wakes others while the clock
+        runs (0.06 ms for 256 kB)."""
+        end = GUARD_BYTES + self.spec.span_bytes
+        with memoryview(self._memory) as whole, whole[GUARD_BYTES:end] as payload:
+            return torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+
     def close(self) -> None:
         os.close(self.descriptor)
 
@@ -108,7 +115,7 @@ class CpuExchange:
         """Private copies of the outputs, laid out as their specs say."""
         buffers = {"input": self._inputs, "output": self._outputs}
         found = [buffers[kind][index] for kind, index in where]
-        return [view_as(buffer.payload.clone(), buffer.spec) for buffer in found]
+        return [view_as(buffer.copy(), buffer.spec) for buffer in found]
 
     def close(self) -> None:
         for buffer in self._inputs + self._outputs:
