@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from harness.devices import neighbours
-from harness.devices.cpu import BUSY_FLOOR_NS, CpuDevice
+from harness.devices.cpu import BUSY_FLOOR_NS, CpuDevice, SharedBuffer
+from harness.exchange import TensorSpec
 from harness.model import Doubt, Failed, Verdict
 
 NO_ANSWER = Failed(Verdict.TIMED_OUT, "no answer is wanted here")
@@ -119,6 +120,16 @@ def test_the_clock_runs_until_the_judge_has_its_copy_and_looks_at_nothing_before
     after = watched.done[watched.done.index("answered") :]
     assert after == ["answered", "copied", "looked", "copied"]
     assert window.elapsed_ns >= 50_000_000
+
+
+def test_a_copy_of_a_payload_is_its_own_and_may_be_empty() -> None:
+    for size in (0, 5, 70_000):
+        buffer = SharedBuffer(TensorSpec("uint8", (size,), (1,), size))
+        buffer.payload.fill_(7)
+        copy = buffer.copy()
+        buffer.payload.fill_(8)
+        assert copy.tolist() == [7] * size
+        buffer.close()
 
 
 # Other programs

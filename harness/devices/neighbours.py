@@ -28,13 +28,13 @@ class _Reading(NamedTuple):
 
 
 class Neighbours:
-    """Readings around each timed call; what lies between the first and the last is compared."""
+    """A reading after each timed call; what lies between the first and the last is compared."""
 
     def __init__(self) -> None:
         self._spans: dict[Tree, tuple[_Reading, _Reading]] = {}
 
     def look(self, worker: Tree) -> None:
-        """Read once more for this worker; call it before and after a timed call, not within."""
+        """Read once more for this worker, when no clock runs."""
         own_ns = time.process_time_ns() + worker.cpu_ns()
         now = _Reading(time.monotonic_ns(), _busy_ns(), own_ns)
         first, _ = self._spans.get(worker, (now, now))
