@@ -171,6 +171,9 @@ class Place(NamedTuple):
     has_namesake: bool = False  # another entry of the board has the submission's name
 
 
+NOWHERE = Place()
+
+
 def place(made: Iterable[Board], run: str) -> Place:
     """The place of a run, by its id, on the boards."""
     for board in made:
@@ -178,7 +181,7 @@ def place(made: Iterable[Board], run: str) -> Place:
             if standing.run == run:
                 names = [s.submission for s in board.standings]
                 return Place(standing, len(names), names.count(standing.submission) > 1)
-    return Place()
+    return NOWHERE
 
 
 def light_speed(shapes: Sequence[ShapeStanding]) -> float | None:

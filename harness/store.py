@@ -165,6 +165,13 @@ class Store:
                 kept.append(summary)
         return tuple(kept)
 
+    def place(self, run: Run, known: Task | None) -> leaderboard.Place:
+        """The run's place on its board, as `known`, the present task, has it."""
+        if leaderboard.ineligible(run) is not None:
+            return leaderboard.NOWHERE
+        rows = self.latest_eligible(known, task=run.task, device=run.device.name)
+        return leaderboard.place(leaderboard.boards(rows, task=known), run.id)
+
     def _next_eligible(self, broken: sa.Row[Any], known: Task | None) -> Summary | None:
         """The newest sound row of the same entrant as one that only SQL found eligible."""
         same = [column == broken._mapping[column] for column in entrant]

@@ -355,8 +355,8 @@ def test_a_run_that_cannot_rank_says_why_and_one_that_does_says_its_rank() -> No
     signs = text.marks("utf-8")
     run = make_run(mode=Mode.BENCHMARK)
     assert "not ranked: made in mode benchmark" in draw(run_view(run, signs=signs))
-    standing = boards(entries())[0].standings[1]
-    said = draw(run_view(entries()[0], signs=signs, standing=standing, of=5))
+    place = leaderboard.Place(boards(entries())[0].standings[1], of=5)
+    said = draw(run_view(entries()[0], signs=signs, place=place))
     assert "rank 1 of 5 (between 1 and 2 within noise)" in said
 
 

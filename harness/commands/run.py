@@ -16,7 +16,7 @@ import click
 from harness import pool
 from harness.commands import options
 from harness.errors import StoreError
-from harness.leaderboard import Place, boards, place
+from harness.leaderboard import NOWHERE, Place
 from harness.model import (
     IsolationPolicy,
     Job,
@@ -173,24 +173,16 @@ def _place(run: Run, task: Task, url: str) -> Place:
     from harness.store import open_store
 
     with open_store(url, create=False) as store:
-        rows = store.latest_eligible(task, task=run.task, device=run.device.name)
-    return place(boards(rows, task=task), run.id)
+        return store.place(run, task)
 
 
 def _show(run: Run, task: Task, url: str, *, stored: bool, by_author: bool) -> None:
     from harness.render.terminal import run_view
 
-    where = _place(run, task, url) if stored else Place()
+    where = _place(run, task, url) if stored else NOWHERE
     console = options.console()
-    view = run_view(
-        run,
-        signs=options.signs(console),
-        standing=where.standing,
-        of=where.of,
-        stored=stored,
-        by_author=by_author or where.has_namesake,
-    )
-    console.print(view)
+    signs = options.signs(console)
+    console.print(run_view(run, signs=signs, place=where, stored=stored, by_author=by_author))
 
 
 def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:

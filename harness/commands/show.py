@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.commands import options
 from harness.errors import UsageError
-
-if TYPE_CHECKING:
-    from harness.leaderboard import Place
-    from harness.model import Run
-    from harness.store import Store
 
 
 @click.command("show")
@@ -38,7 +32,7 @@ def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
     try:
         with open_store(url, create=False) as store:
             found = store.get(key)
-            where = _place(store, found, root)
+            where = store.place(found, options.task_at(root))
     except MissingStore as error:
         raise UsageError(f"no run {key!r}: {error}") from None
     if as_json:
@@ -50,23 +44,4 @@ def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
     from harness.render.terminal import run_view
 
     console = options.console()
-    view = run_view(
-        found,
-        signs=options.signs(console),
-        standing=where.standing,
-        of=where.of,
-        full=True,
-        by_author=where.has_namesake,
-    )
-    console.print(view)
-
-
-def _place(store: Store, run: Run, root: Path | None) -> Place:
-    """The run's place on its board."""
-    from harness.leaderboard import Place, boards, ineligible, place
-
-    if ineligible(run) is not None:
-        return Place()
-    task = options.task_at(root)
-    rows = store.latest_eligible(task, task=run.task, device=run.device.name)
-    return place(boards(rows, task=task), run.id)
+    console.print(run_view(found, signs=options.signs(console), place=where, full=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness import stats
 from harness.model import Block, Failed, Verdict
+from harness.samples import OFFSET_SHARE
 from harness.timing import Estimate
 from harness.window import Audited, Window, waits
 
@@ -55,6 +56,11 @@ class Calibration:
     @property
     def most_ns(self) -> float:
         return max(self.compute.median_ns, self.memory.median_ns)
+
+    @property
+    def taken_off_ns(self) -> float:
+        """What the judge's estimate of a window's calls leaves out of the bracket around them."""
+        return self.memory.median_ns + self.empty_pair_ns
 
     @property
     def jitter_ns(self) -> float:
@@ -110,7 +116,7 @@ def audit(
     claim_ns = stats.median(claims)
     gap_ns = stats.median([b - c for b, c in zip(brackets, claims, strict=True)])
     low = calibration.least_ns - calibration.jitter_ns - SINGLE_SLACK_NS
-    high = calibration.most_ns + calibration.jitter_ns + SINGLE_SLACK_NS + 0.02 * claim_ns
+    high = calibration.most_ns + calibration.jitter_ns + SINGLE_SLACK_NS + OFFSET_SHARE * claim_ns
     blocks = _blocks(calibration, process, singles, merged, calls)
     if (waits(singles) or waits(merged)) and gap_ns >= low:
         judged_ns = stats.median(brackets) - calibration.least_ns - calibration.empty_pair_ns
@@ -177,7 +183,7 @@ def _blocks(
     calls: int,
 ) -> tuple[Block, ...]:
     """Every raw sample: the judge's estimate of each window, and the claim beside it."""
-    off_ns = calibration.memory.median_ns + calibration.empty_pair_ns
+    off_ns = calibration.taken_off_ns
     groups = [(1, singles), (calls, merged)]
     return tuple(
         Block(

@@ -366,8 +366,7 @@ class CudaDevice:
     def net_ns(self, window: Window) -> float:
         """The judge's estimate of the calls' own time: its overhead is twenty times a short one."""
         assert self._calibration is not None
-        off_ns = self._calibration.memory.median_ns + self._calibration.empty_pair_ns
-        return max(1.0, window.elapsed_ns - off_ns)
+        return max(1.0, window.elapsed_ns - self._calibration.taken_off_ns)
 
     def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
         if self._calibration is None or not singles or waits(singles):

@@ -122,14 +122,15 @@ class Gpu:
 
     def stranger(self, known: set[int]) -> str | None:
         """One process that computes or draws here and is neither this one nor of `known`."""
-        found = _ask(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(self._handle))
-        drawing = {int(process.pid) for process in found or ()}
+        drawing = self._pids(pynvml.nvmlDeviceGetGraphicsRunningProcesses)
         strange = (self._computing() | drawing) - known - {os.getpid()}
         return _stranger(min(strange)) if strange else None
 
     def _computing(self) -> set[int]:
-        found = _ask(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
-        return {int(process.pid) for process in found or ()}
+        return self._pids(pynvml.nvmlDeviceGetComputeRunningProcesses)
+
+    def _pids(self, listing: Callable[[Any], Any]) -> set[int]:
+        return {int(process.pid) for process in _ask(lambda: listing(self._handle)) or ()}
 
     def lasting_processes(self, patience_ns: int) -> tuple[str, ...]:
         """`other_processes` that stay for `patience_ns`; a context takes time to go."""

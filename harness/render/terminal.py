@@ -22,7 +22,6 @@ from harness.model import (
     Mode,
     Run,
     ShapeStanding,
-    Standing,
     Verdict,
     reached,
 )
@@ -51,16 +50,15 @@ def run_view(
     run: Run,
     *,
     signs: Marks,
-    standing: Standing | None = None,
-    of: int | None = None,
+    place: leaderboard.Place = leaderboard.NOWHERE,
     full: bool = False,
     stored: bool = True,
     by_author: bool = False,
 ) -> RenderableType:
     """A run for people: verdict, failures, times, doubts, one closing sentence.
 
-    `standing` is the run's place among `of` on its board; `by_author` names the author beside the
-    submission, for runs of one name.  `full` adds every case, the samples'
+    `by_author` names the author beside the submission, as a namesake on the board does: for runs of
+    one name.  `full` adds every case, the samples'
     distribution, the environment and the log's ends, which `harness show` has of what is `stored`.
     """
     parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
@@ -73,7 +71,7 @@ def run_view(
         parts += ["", *_histograms(timed, signs)]
     parts += _remarks(run, signs)
     parts += _background(run, signs) if full else _log_hint(run, signs, stored)
-    parts += ["", _sentence(run, signs, standing, of, by_author)]
+    parts += ["", _sentence(run, signs, place, by_author or place.has_namesake)]
     return Group(*parts)
 
 
@@ -342,9 +340,7 @@ def _log_hint(run: Run, signs: Marks, stored: bool) -> Iterator[RenderableType]:
     yield Text(f"it printed {count}{trace}; `harness show {name}` has {them}", "dim")
 
 
-def _sentence(
-    run: Run, signs: Marks, standing: Standing | None, of: int | None, by_author: bool
-) -> Text:
+def _sentence(run: Run, signs: Marks, place: leaderboard.Place, by_author: bool) -> Text:
     """What a reader takes home, in hyperfine's manner."""
     author = f" by {run.submission.author}" if by_author else ""
     name = plain(run.submission.name + author, signs.encoding)
@@ -358,9 +354,9 @@ def _sentence(
         width = text.spread(summary.low_ns, summary.score_ns, summary.high_ns, signs)
         said.append(" in ").append(text.duration(summary.score_ns, signs), "bold")
         said.append(f" {width}")
-    if standing is not None:
-        place = f"rank {standing.rank}" + (f" of {of}" if of is not None else "")
-        said.append(", ").append(place, "bold")
+    if (standing := place.standing) is not None:
+        rank = f"rank {standing.rank}" + (f" of {place.of}" if place.of is not None else "")
+        said.append(", ").append(rank, "bold")
         if standing.rank_low != standing.rank_high:
             said.append(f" (between {standing.rank_low} and {standing.rank_high} within noise)")
         if standing.speedup is not None:
