@@ -139,6 +139,7 @@ def run_once(
     submission: Submission,
     device: str,
     processes: int,
+    shapes: tuple[Shape, ...] = (),
     isolation: IsolationPolicy = IsolationPolicy.AUTO,
 ) -> Run:
     """Time a submission as the gate does, in so many processes.  Exits when it does not pass."""
@@ -147,6 +148,7 @@ def run_once(
         submission,
         device,
         Mode.BENCHMARK,
+        shapes,
         processes=processes,
         budget_ns=1,
         isolation=isolation,
@@ -161,7 +163,7 @@ def compare(task: Task, base: Submission, head: Submission, device: str) -> Spee
     """Hold `head` against `base`, with all the time that the gate may take."""
     sides = {"base": base, "head": head}
     return slowdown.compare(
-        lambda side, processes: run_once(task, sides[side], device, processes),
+        lambda side, processes, shapes: run_once(task, sides[side], device, processes, shapes),
         task.ranked,
         baseline="the original",
         max_percent=MAX_PERCENT,

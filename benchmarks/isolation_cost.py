@@ -37,7 +37,7 @@ def main() -> int:
     for _ in range(options.groups):
         times: dict[str, dict[Shape, list[float]]] = {side: {} for side in SIDES}
         for side, processes in GROUP:
-            run = run_once(task, submission, options.device, processes, SIDES[side])
+            run = run_once(task, submission, options.device, processes, isolation=SIDES[side])
             for shape, values in slowdown.times_of(run).items():
                 times[side].setdefault(shape, []).extend(values)
         for shape, logs in ratios.items():

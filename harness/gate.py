@@ -163,9 +163,10 @@ def with_speed(
     elif slower := [s for s in speed.shapes if s.pace is Pace.SLOWER]:
         worst = max(slower, key=lambda s: s.ratio)
         state = State.FAILED
+        least = "at least " if any(s.pace is Pace.AMBIGUOUS for s in speed.shapes) else ""
         message = (
-            f"slower than {speed.baseline} on {len(slower)} of {len(speed.shapes)} shapes; worst "
-            f"{worst.shape}: {worst.percent} (allowed: {speed.max_percent:g}%)"
+            f"slower than {speed.baseline} on {least}{len(slower)} of {len(speed.shapes)} shapes; "
+            f"worst {worst.shape}: {worst.percent} (allowed: {speed.max_percent:g}%)"
         )
     elif unsure := [s for s in speed.shapes if s.pace is Pace.AMBIGUOUS]:
         message = (

@@ -13,7 +13,7 @@ from harness import gate, gate_controls, slowdown
 from harness.baseline import Baseline
 from harness.errors import HarnessError, UsageError
 from harness.gate import Control, Finding, Gap, GateReport, State
-from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
+from harness.model import IsolationPolicy, Job, Mode, Run, Shape, Submission, Task
 from harness.plan import plan
 from harness.slowdown import Absent, Speed
 from harness.task import FILE
@@ -171,11 +171,15 @@ class Gatekeeper:
         sides = {"base": base, "head": submission}
         begin_ns = time.monotonic_ns()
 
-        def measure(side: str, processes: int) -> Run:
+        def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
             # The least number of samples in every process: further processes say more than further
             # samples of one.
             job = replace(
-                self._job(sides[side]), mode=Mode.BENCHMARK, processes=processes, budget_ns=1
+                self._job(sides[side]),
+                mode=Mode.BENCHMARK,
+                shapes=shapes,
+                processes=processes,
+                budget_ns=1,
             )
             return self._judge(job, f"{label} {side}")
 

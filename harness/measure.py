@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from harness import timing, trial, verdicts
+from harness import stats, timing, trial, verdicts
 from harness.bench import Bench
 from harness.errors import DeviceError
 from harness.model import (
@@ -119,8 +119,14 @@ class Measurement:
         late = spent_ns >= self._budget.time_ns
         for sampling in live:
             wide = Stop.BUDGET if late else Stop.SAMPLES
-            sampling.stop = Stop.PRECISION if sampling.rule.precise() else wide
+            sampling.stop = Stop.PRECISION if self._narrow(sampling) else wide
         return late or process >= self._budget.processes
+
+    def _narrow(self, sampling: _Sampling) -> bool:
+        """Whether the interval that would be published is as narrow as the budget asks."""
+        blocks = [estimate.samples_ns for estimate in sampling.estimates]
+        interval = stats.process_interval(blocks, tick=self._device.tick_ns)
+        return stats.half_width(interval) <= self._budget.precision
 
     def _sample(self, sampling: _Sampling, process: int, share_ns: int) -> Failed | None:
         """Warm up, then take the samples of one shape in the present worker."""
@@ -158,6 +164,11 @@ class Measurement:
         merged: list[Window] = []
         tripped = 0
         calls, windows = self._device.merged_plan(singles)
+        if windows:
+            # Their buffers lie elsewhere: whoever keeps something for each address makes it here.
+            first = self._checked(sampling, calls, f"warm-up window of {calls} calls")
+            if isinstance(first, Failed):
+                return first
         while len(merged) < windows:
             window = self._checked(sampling, calls, f"window {len(merged) + 1} of {calls} calls")
             if isinstance(window, Failed):

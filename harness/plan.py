@@ -14,19 +14,20 @@ class Plan:
 
 
 def plan(task: Task, job: Job) -> Plan:
-    """`test` checks, `benchmark` times, `ranked` does both; --shape replaces the mode's shapes."""
+    """`test` checks, `benchmark` times, `ranked` does both; --shape replaces the mode's shapes.
+
+    What is timed is checked as well, on data of the first family.
+    """
+    tests = task.tests + task.hard
     if job.shapes:
-        seed = task.ranked_seed if job.seed is None else job.seed
         tests = tuple(
-            Case(CaseKind.TEST, shape, inputs, seed)
+            Case(CaseKind.TEST, shape, inputs, task.ranked_seed)
             for shape in job.shapes
             for inputs in task.inputs
         )
-        return Plan(tests, () if job.mode is Mode.TEST else job.shapes)
-    tests = task.tests + task.hard
     if job.seed is not None:
         tests = tuple(replace(case, seed=job.seed) for case in tests)
     return Plan(
         () if job.mode is Mode.BENCHMARK else tests,
-        () if job.mode is Mode.TEST else task.ranked,
+        () if job.mode is Mode.TEST else job.shapes or task.ranked,
     )

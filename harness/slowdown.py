@@ -25,8 +25,9 @@ LEAST_PAIRS = 2
 #: its shapes and all looks together; and of letting a shape pass that is slower than allowed.
 ALPHA = 0.05
 
-#: Times one side, "base" or "head", in so many fresh processes: its run in mode benchmark.
-Measure = Callable[[str, int], Run]
+#: Times one side, "base" or "head", in so many fresh processes on some shapes: its run in mode
+#: benchmark.
+Measure = Callable[[str, int, tuple[Shape, ...]], Run]
 
 
 class Pace(StrEnum):
@@ -84,28 +85,31 @@ def compare(
 ) -> Speed:
     """Time both sides in A B B A order until all shapes are decided, or looks or time are used up.
 
-    Two pairs, five processes, are timed whatever they take: from fewer nothing follows.
+    One shape that is slower decides for all, and a shape that is not is timed no further.  Two
+    pairs, five processes, are timed whatever they take: from fewer nothing follows.
     A side that does not pass, or lacks a shape, ends it with a message: a missing time is no pass.
     """
     ratios: dict[Shape, list[float]] = {shape: [] for shape in shapes}
     found: tuple[ShapeSpeed, ...] = ()
+    open_shapes = tuple(shapes)
     for _ in range(LOOKS):
         times: dict[str, dict[Shape, list[float]]] = {"base": {}, "head": {}}
         for side, processes in GROUP:
             if (found or _pairs(times) >= LEAST_PAIRS) and not time_left():
                 break
-            run = measure(side, processes)
-            if problem := _problem(side, baseline, run, shapes, processes):
+            run = measure(side, processes, open_shapes)
+            if problem := _problem(side, baseline, run, open_shapes, processes):
                 absent = Absent.BASELINE if side == "base" else None
                 return Speed(baseline, max_percent, found, problem, absent)
             for shape, medians in times_of(run).items():
                 times[side].setdefault(shape, []).extend(medians)
-        for shape in shapes:
+        for shape in open_shapes:
             # Out of time within a group, one side has a time more.
             pairs = zip(times["head"].get(shape, ()), times["base"].get(shape, ()), strict=False)
             ratios[shape] += [math.log(head / base) for head, base in pairs]
         found = decide(ratios, max_percent)
-        if not time_left() or all(s.pace is not Pace.AMBIGUOUS for s in found):
+        open_shapes = tuple(s.shape for s in found if s.pace is Pace.AMBIGUOUS)
+        if not open_shapes or any(s.pace is Pace.SLOWER for s in found) or not time_left():
             break
     return Speed(baseline, max_percent, found)
 
@@ -133,11 +137,11 @@ def _problem(side: str, baseline: str, run: Run, shapes: Sequence[Shape], proces
 
 
 def decide(ratios: dict[Shape, list[float]], max_percent: float) -> tuple[ShapeSpeed, ...]:
-    """One answer a shape from log ratios head / base.  Raises ValueError below two pairs.
+    """One answer a shape from log ratios head / base, of some shapes more than of others.
 
-    "Slower" needs a one-sided p below ALPHA after Holm's correction over shapes and Bonferroni's
-    over looks; "no slower" needs the opposite test, corrected over looks alone, since every shape
-    has to pass it.
+    Raises ValueError below two pairs.  "Slower" needs a one-sided p below ALPHA after Holm's
+    correction over shapes and Bonferroni's over looks; "no slower" needs the opposite test,
+    corrected over looks alone, since every shape has to pass it.
     """
     allowed = math.log1p(max_percent / 100)
     raw = [_p_above(values, allowed) for values in ratios.values()]

@@ -19,7 +19,6 @@ CUDA_BUDGET = Budget(
     min_samples=50,
     max_samples=120,
     time_ns=30_000_000_000,
-    precision=0.01,
     fewest=5,
 )
 #: A time under this share of the measured floor is implausible.  Not 1: bulk copies read 2% faster
@@ -29,6 +28,8 @@ FLOOR_SHARE = 0.95
 FEW_SAMPLES = 30
 #: An interval wider than this share of the time cannot carry a rank near others.
 NOISY_SHARE = 0.02
+#: More time would have helped only where the interval is wider than this.
+BUDGET_SHARE = 0.01
 #: Consecutive windows compared to see whether the time still moves during warm-up.
 WARM_GROUP = 5
 WARM_SHARE = 0.01
@@ -61,13 +62,13 @@ class StoppingRule:
             return Stop.SAMPLES  # more processes say more than more samples
         if count >= self._next_look:
             self._next_look = 2 * count
-            if self.precise():
+            if self._precise():
                 return Stop.PRECISION
         if count >= self._budget.max_samples:
             return Stop.SAMPLES
         return Stop.BUDGET if spent_ns >= share_ns else None
 
-    def precise(self) -> bool:
+    def _precise(self) -> bool:
         """Whether the 95% interval over what was added is as narrow as the budget asks."""
         blocks = list(self._samples.values())
         if not blocks or min(map(len, blocks)) < self._budget.min_samples:
@@ -143,7 +144,7 @@ def doubts_of(timing: Timing) -> tuple[Doubt, ...]:
         found.append(Doubt.FEW_SAMPLES)
     if half > NOISY_SHARE:
         found.append(Doubt.NOISY)
-    if timing.stop is Stop.BUDGET:
+    if timing.stop is Stop.BUDGET and half > BUDGET_SHARE:
         found.append(Doubt.BUDGET)
     return tuple(found)
 

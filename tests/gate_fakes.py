@@ -101,7 +101,7 @@ class FakeJudge:
             return self._run(job, task, Verdict.CRASHED, "the process ended", ())
         paces = [
             (shape, [self.pace_ns(job, shape) for _ in range(job.processes or 1)])
-            for shape in task.ranked
+            for shape in job.shapes or task.ranked
         ]
         results = tuple(
             CaseResult(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -959,8 +961,8 @@ def _compared(change: float, seed: int, *, sd: float, time_left: bool = True) ->
     """What a comparison finds of a head that is `change` times as slow on every shape."""
     draw = times({"head": change}, sd=sd, seed=seed)
 
-    def measure(side: str, processes: int) -> Run:
-        drawn = {shape: [draw(side) for _ in range(processes)] for shape in SHAPES}
+    def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
+        drawn = {shape: [draw(side) for _ in range(processes)] for shape in shapes}
         return replace(TIMED, cases=tuple(make_case(s, timed(d)) for s, d in drawn.items()))
 
     return compare(measure, SHAPES, baseline="base", max_percent=1.0, time_left=lambda: time_left)
@@ -986,9 +988,42 @@ def test_exactly_as_slow_as_allowed_raises_at_most_one_alarm_in_twenty() -> None
 def test_more_pairs_are_taken_only_while_it_is_ambiguous_and_time_is_left() -> None:
     clear = _compared(1.0, 1, sd=0.0005)
     assert {shape.pairs for shape in clear.shapes} == {4}
-    unclear = _compared(1.0, 1, sd=0.2)
+    unclear = _compared(1.0, 2, sd=0.2)
     assert {shape.pairs for shape in unclear.shapes} == {4 * slowdown.LOOKS}
     assert set(_paces(unclear)) == {Pace.AMBIGUOUS}
+
+
+def test_only_what_is_ambiguous_is_timed_on_and_one_slower_shape_is_enough() -> None:
+    first, second, third = SHAPES
+    asked: list[tuple[Shape, ...]] = []
+
+    def found(slow: float) -> slowdown.Speed:
+        """The first shape is quiet and `slow` times as slow, the second noisy, the third quiet."""
+        rng = random.Random(5)
+        asked.clear()
+
+        def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
+            asked.append(shapes)
+            sds = {first: 0.0005, second: 0.1, third: 0.0005}
+            head = slow if side == "head" else 1.0
+            drawn = {
+                shape: [
+                    20.0 * (head if shape == first else 1) * math.exp(rng.gauss(0, sds[shape]))
+                    for _ in range(processes)
+                ]
+                for shape in shapes
+            }
+            return replace(TIMED, cases=tuple(make_case(s, timed(d)) for s, d in drawn.items()))
+
+        return compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: True)
+
+    same, count = found(1.0), len(slowdown.GROUP)
+    assert _paces(same) == [Pace.OK, Pace.AMBIGUOUS, Pace.OK]
+    assert [shape.pairs for shape in same.shapes] == [4, 4 * slowdown.LOOKS, 4]
+    assert asked == [SHAPES] * count + [(second,)] * (count * (slowdown.LOOKS - 1))
+    slower = found(1.03)
+    assert _paces(slower) == [Pace.SLOWER, Pace.AMBIGUOUS, Pace.OK]
+    assert asked == [SHAPES] * count
 
 
 def test_without_time_two_pairs_are_still_taken() -> None:
@@ -1001,9 +1036,9 @@ def test_without_time_two_pairs_are_still_taken() -> None:
 def test_time_that_runs_out_within_a_group_ends_it_there() -> None:
     asked: list[str] = []
 
-    def measure(side: str, processes: int) -> Run:
+    def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
         asked.append(side)
-        cases = tuple(make_case(s, timed([20.0] * processes)) for s in SHAPES)
+        cases = tuple(make_case(s, timed([20.0] * processes)) for s in shapes)
         return replace(TIMED, cases=cases)
 
     compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: len(asked) < 4)
@@ -1011,7 +1046,7 @@ def test_time_that_runs_out_within_a_group_ends_it_there() -> None:
 
 
 def test_as_many_times_as_processes_must_be_there() -> None:
-    def measure(side: str, processes: int) -> Run:
+    def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
         return replace(TIMED, cases=tuple(make_case(s, timed([20.0])) for s in SHAPES))
 
     speed = compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: True)

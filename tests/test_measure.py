@@ -28,9 +28,9 @@ from harness.model import (
     Stop,
     Verdict,
 )
-from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, warm, with_overrides
+from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, doubts_of, warm, with_overrides
 from harness.window import Answer, Audited, Window
-from tests.fakes import CPU, make_check
+from tests.fakes import CPU, make_check, make_timing
 from tests.sampled import sampled_run
 
 SHAPE = Shape((("n", 8),))
@@ -64,8 +64,8 @@ def processes(
     def sample(self: Any, sampling: measure._Sampling, process: int, share_ns: int) -> None:
         now[0] += each_ns
         seen.append(sampling)
-        for _ in range(budget.min_samples):
-            sampling.rule.add(process, 1_000 * (1 + noise * rng.random()))
+        times = (1_000 * (1 + noise * rng.random()) for _ in range(budget.min_samples))
+        sampling.estimates.append(Estimate(process, tuple(times)))
 
     monkeypatch.setattr(Measurement, "_sample", sample)
     monkeypatch.setattr(
@@ -73,7 +73,7 @@ def processes(
     )
     task: Any = SimpleNamespace(ranked_seed=1)
     nothing: Any = None
-    device: Any = SimpleNamespace(name="cuda:0")
+    device: Any = SimpleNamespace(name="cuda:0", tick_ns=1.0)
     made: Any = bench
     Measurement(task, nothing, device, made, nothing, nothing, budget, nothing, observe=False).run(
         [SHAPE]
@@ -151,14 +151,20 @@ def finish(tripped: Sequence[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[An
 
 
 def test_a_window_that_somebody_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, device = finish([True, False, True, False, False, True, False], monkeypatch)
+    found, device = finish([False, True, False, True, False, False, True, False], monkeypatch)
     assert found is None and len(device.audited) == 4
+
+
+def test_the_first_window_of_many_calls_only_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its buffers are new: a CUDA graph is captured for each (5 ms where a call takes 24 us)."""
+    _, device = finish([True, False, False, False, False], monkeypatch)
+    assert [window.tripped for window in device.audited] == [False] * 4
 
 
 def test_windows_that_are_all_disturbed_do_not_leave_a_claim_unbounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found, device = finish([True] * 9, monkeypatch)
+    found, device = finish([True] * 10, monkeypatch)
     assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
     assert device.audited == []
 
@@ -223,6 +229,17 @@ def test_warm_up_ends_when_the_time_stands_still_as_far_as_the_clock_can_tell(
     seen: list[float], jitter_ns: float, done: bool
 ) -> None:
     assert warm(seen, 10, 60, jitter_ns=jitter_ns) is done
+
+
+def test_no_more_time_is_asked_for_where_it_would_not_help() -> None:
+    """Half a minute of an H200 gives some 0.7%; who wants less has other things to mend first."""
+    for noise, doubts in (
+        (0.002, ()),
+        (0.012, (Doubt.BUDGET,)),
+        (0.03, (Doubt.NOISY, Doubt.BUDGET)),
+    ):
+        timing = replace(make_timing(20_000.0, noise=noise), stop=Stop.BUDGET)
+        assert doubts_of(timing) == doubts, noise
 
 
 def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,24 @@ from rich.console import RenderableType
 
 from harness import cli, leaderboard
 from harness.log import BoundedLog
-from harness.model import RUN_TOO_LONG, Board, CaseResult, Doubt, Mode, Run, Verdict
+from harness.model import (
+    RUN_TOO_LONG,
+    Block,
+    Board,
+    CaseResult,
+    Clock,
+    Doubt,
+    Mode,
+    Passed,
+    Run,
+    Verdict,
+)
 from harness.render import text
 from harness.render.standings import boards_view
 from harness.render.terminal import make_console, run_view
 from harness.store import open_store
 from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run, make_shape
+from tests.sampled import sampled_run
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -89,7 +102,9 @@ def test_it_looks_as_it_was_when_it_was_last_looked_at(name: str, width: int) ->
     signs = text.marks("utf-8")
     made = {
         "boards": lambda: view(entries(), everything=True),
-        "run": lambda: run_view(entries()[0], signs=signs, full=True),
+        "run": lambda: run_view(
+            sampled_run("cuda_inline", created=1, clock=Clock.WORKER), signs=signs, full=True
+        ),
         "failed": lambda: run_view(failed(), signs=signs, full=True),
     }[name]()
     drawn = draw(made, width)
@@ -399,6 +414,20 @@ def test_a_time_has_four_figures_in_the_unit_that_suits_it(ns: float | None, sho
 def test_times_in_rfc_3339_are_utc_and_impossible_ones_unknown() -> None:
     assert text.rfc3339(EPOCH_NS + 123_456_789) == "2026-03-01T12:00:00.123Z"
     assert text.rfc3339(10**30) is None and text.rfc3339(-(10**30)) is None
+
+
+def test_the_samples_shown_are_those_that_were_published() -> None:
+    """Windows of many calls, whose first may be anything, bound a time and are none."""
+    run = sampled_run(times_us=(20.0,), shapes=SHAPES[:1], clock=Clock.WORKER, families=())
+    (case,) = run.cases
+    assert case.timing is not None and isinstance(case.outcome, Passed)
+    many = Block(0, 18, (9_000_000, 360_000), (9_000_000, 360_000))
+    timing = dataclasses.replace(case.timing, blocks=(*case.timing.blocks, many))
+    both = dataclasses.replace(case, outcome=dataclasses.replace(case.outcome, timing=timing))
+    for with_windows in (run, dataclasses.replace(run, cases=(both,))):
+        drawn = draw(run_view(with_windows, signs=text.marks("utf-8"), full=True), 80)
+        line = drawn.split("slowest 1%\n")[1].splitlines()[0]
+        assert re.fullmatch(r"7168x16384x1  19\.[67]\d µs .* 20\.[2-5]\d µs", line.strip()), line
 
 
 def test_a_histogram_shows_a_lone_sample_beside_thousands() -> None:

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness import leaderboard
+from harness import leaderboard, samples
 from harness.model import (
     CaseKind,
     CaseResult,
@@ -68,7 +68,7 @@ def run_view(
     if timed:
         parts += ["", _times(run, timed, signs)]
     if timed and full:
-        parts += ["", *_histograms(timed, signs)]
+        parts += _histograms(run, timed, signs)
     parts += _remarks(run, signs)
     parts += _background(run, signs) if full else _log_hint(run, signs, stored)
     parts += ["", _sentence(run, signs, place, by_author or place.has_namesake)]
@@ -248,17 +248,18 @@ def _time_row(case: CaseResult, signs: Marks, *, bounded: bool) -> list[Cell]:
     ]
 
 
-def _histograms(timed: list[CaseResult], signs: Marks) -> Iterator[RenderableType]:
-    yield Text("samples, from the fastest 1% to the slowest 1%", "dim")
+def _histograms(run: Run, timed: list[CaseResult], signs: Marks) -> Iterator[RenderableType]:
     table = _grid()
     for case in timed:
         assert case.timing is not None
-        times = [w / b.calls for b in case.timing.blocks for w in b.window_ns if b.calls > 0]
-        bars = text.histogram(times, signs)
+        bars = text.histogram(samples.published(case.timing, run.clock), signs)
         if bars is not None:
             label = plain(case.case.shape.label, signs.encoding)
             table.add_row(*map(_folding, (label, *bars)))
-    yield table
+    if table.rows:
+        yield ""
+        yield Text("samples, from the fastest 1% to the slowest 1%", "dim")
+        yield table
 
 
 def _remarks(run: Run, signs: Marks) -> Iterator[RenderableType]:
