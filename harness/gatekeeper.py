@@ -168,7 +168,7 @@ class Gatekeeper:
         if lost := baseline.lost_shapes(self._task):
             said = f"{name} ranks {len(lost)} shapes that are not measured now, first {lost[0]}"
             return Speed(name, most, message=said)
-        sides = {"base": base, "head": submission}
+        sides, ranked = {"base": base, "head": submission}, self._task.ranked
         begin_ns = time.monotonic_ns()
 
         def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
@@ -181,11 +181,13 @@ class Gatekeeper:
                 processes=processes,
                 budget_ns=1,
             )
-            return self._judge(job, f"{label} {side}")
+            some = len(shapes) < len(ranked)
+            where = f" on {len(shapes)} of {len(ranked)} shapes" if some else ""
+            return self._judge(job, f"{label}, speed of {side}{where}")
 
         return slowdown.compare(
             measure,
-            self._task.ranked,
+            ranked,
             baseline=name,
             max_percent=most,
             time_left=lambda: time.monotonic_ns() - begin_ns < self._conditions.speed_budget_ns,

@@ -757,6 +757,20 @@ def test_a_slower_submission_fails_and_the_same_one_passes(
     assert gate("submissions/good.py", *arguments) == 0
 
 
+def test_a_log_says_what_is_timed_in_a_line_for_each_run(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "good", "better")
+    quiet, loud = noisy({}), noisy({}, sd=0.2)
+    judge.pace_ns = lambda job, shape: (loud if str(shape) == "n=65536" else quiet)(job, shape)
+    arguments = ["--baseline", "submissions/good.py", "--max-slowdown", "5"]
+    cli.run(["gate", "submissions/better.py", *arguments])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "speed" in line]
+    first = [f"gate: better (1/1), speed of {side}" for side, _ in slowdown.GROUP]
+    later = [f"{line} on 1 of 2 shapes" for line in first]
+    assert lines == first + later * (slowdown.LOOKS - 1)
+
+
 def test_both_sides_are_measured_in_turn_in_fresh_processes(root: Path, judge: FakeJudge) -> None:
     write(root, "good", "better")
     gate("submissions/better.py", "--baseline", "submissions/good.py", "--max-slowdown", "5")

@@ -15,7 +15,7 @@ from harness.commands.gate_files import distinct, expand, judged, refuse_links
 from harness.commands.gate_reports import Reports, warn
 from harness.errors import UsageError
 from harness.gate import Gap
-from harness.model import IsolationPolicy, Job, Run, Submission, Task
+from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
 
 if TYPE_CHECKING:
     from harness.gatekeeper import Gatekeeper
@@ -132,7 +132,8 @@ def _prepare(
 
     def judge(job: Job, label: str) -> Run:
         # A line of a log that begins with the name of a file could be a command to GitHub.
-        return run.judge(job, f"gate: {view.defused(label)}", quiet=chosen["quiet"])
+        brief = job.mode is Mode.BENCHMARK  # one of a dozen for each comparison
+        return run.judge(job, f"gate: {view.defused(label)}", quiet=chosen["quiet"], brief=brief)
 
     facts = (*machine_facts(os.environ, cuda_home()), ("controls", gate_controls.digest(root)))
     gatekeeper = Gatekeeper(
