@@ -34,7 +34,8 @@ def test_a_planted_three_percent_is_found(task: Task, original: Submission) -> N
     speed = gate_power.compare(task, base, delayed, DEVICE)
     slower = [shape for shape in speed.shapes if shape.pace is Pace.SLOWER]
     assert slower, gate_power.row("3%", speed)
-    assert all(1.02 <= shape.ratio <= 1.045 for shape in slower), gate_power.row("3%", speed)
+    # The comparison ends with the first shape that is slower: estimates are rough, intervals hold.
+    assert all(s.low < 1.045 and s.high > 1.02 for s in slower), gate_power.row("3%", speed)
 
 
 def test_the_same_submission_raises_no_alarm(task: Task, original: Submission) -> None:
