@@ -430,7 +430,7 @@ def _build():
     # The arch-specific target ("a") unlocks the FP4 converts; without it they are emulated.
     target = f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
     path = load_inline(
-        "nvfp4_gemv_ring",
+        f"nvfp4_gemv_ring_{target}",  # processes with other GPUs may share a folder of extensions
         cpp_sources="",
         cuda_sources=SOURCE,
         # A plain C function called through ctypes: torch/extension.h would take a minute.

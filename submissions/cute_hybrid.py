@@ -186,13 +186,18 @@ def blocked(scales):
     return scales.permute(2, 4, 0, 1, 3).flatten()
 
 
+if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 9):
+    raise RuntimeError(  # below it, e4m3 has no convert
+        "cute_hybrid is only supported on CUDA devices with compute capability 8.9 or later"
+    )
+
 # Sizes are arguments, so this is the only compilation; the addresses here are never used.
 compiled = cute.compile(gemv, *pointers(16, 16, 16, 16, 16), 128, 64, 1, driver.CUstream(0))
 
 
 def has_fp4_units(device):
-    """Blackwell; `_scaled_mm` of FP4 exists nowhere else."""
-    return torch.cuda.get_device_capability(device)[0] in (10, 12)
+    """Blackwell; `_scaled_mm` of FP4 exists nowhere else, nor in every torch."""
+    return torch.cuda.get_device_capability(device)[0] in (10, 12) and hasattr(torch, "_scaled_mm")
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -209,6 +214,10 @@ def custom_kernel(data: input_t) -> output_t:
         )
         c[:, 0, 0] = product[:, 0]
         return c
+    if max(m, 128 * batches) * half_k >= 4 << 31:
+        raise ValueError(
+            "cute_hybrid counts words of 4 bytes in 32 bits: m * k, or l * k, is too large"
+        )
     stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
     addresses = pointers(*(tensor.data_ptr() for tensor in (a, b, sfa, sfb, c)))
     compiled(*addresses, m, 2 * half_k, batches, stream)

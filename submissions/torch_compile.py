@@ -35,9 +35,16 @@ def formula(a, b, sfa, sfb):
 compiled = torch.compile(formula, dynamic=True)
 
 
+def readable(scales):
+    """e4m3 as it is, or as float32 where Triton has no such type: before compute capability 8.9."""
+    old = scales.is_cuda and torch.cuda.get_device_capability(scales.device) < (8, 9)
+    return scales.to(torch.float32) if old else scales
+
+
 def custom_kernel(data: input_t) -> output_t:
     """c, written in place, batch by batch."""
     a, b, sfa, sfb, _, _, c = data
+    sfa, sfb = readable(sfa), readable(sfb)
     m, half_k, batches = a.shape
     a, b = a.view(torch.uint8), b.view(torch.uint8)
     for i in range(batches):
@@ -56,7 +63,7 @@ def warm_up():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for m, blocks in ((128, 16), (256, 96)):
         byte = torch.zeros((m, blocks, 8), dtype=torch.uint8, device=device)
-        scale = torch.zeros((m, blocks), dtype=torch.float8_e4m3fn, device=device)
+        scale = readable(torch.zeros((m, blocks), dtype=torch.float8_e4m3fn, device=device))
         compiled(byte, byte[0], scale, scale[0])
 
 

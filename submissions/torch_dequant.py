@@ -41,9 +41,9 @@ def custom_kernel(data: input_t) -> output_t:
 @cache  # a copy from the host waits for the device, and does so once
 def decoded_pairs(device):
     """For each byte its two numbers, the low nibble's first, as one complex64 to fetch at once."""
-    values = torch.tensor([*E2M1, *(-x for x in E2M1)], device=device)
+    values = torch.tensor([*E2M1, *(-x for x in E2M1)])
     low, high = values.repeat(16), values.repeat_interleave(16)
-    return torch.complex(low, high)
+    return torch.complex(low, high).to(device)  # whole for every stream, not only for this one
 
 
 def decode(codes, pairs):

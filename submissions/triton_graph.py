@@ -21,7 +21,7 @@ import triton.language as tl
 
 from task import input_t, output_t
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 GRAPHS_KEPT = 64
 
 # The lower half of the lookup table.  ptxas must take it for a value: a constant it moves into a
@@ -194,9 +194,10 @@ def captured(data: input_t) -> torch.cuda.CUDAGraph:
         *data[0].shape,
         *(data[i].data_ptr() for i in (0, 1, 2, 3, 6)),
     )
-    if key in graphs:
+    graph = graphs.get(key)
+    if graph is not None:
         graphs.move_to_end(key)
-        return graphs[key]
+        return graph
     launch(data)  # compiles, which must not happen during the capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
