@@ -97,6 +97,10 @@ class Confined:
             self._cpu_ns = max(self._cpu_ns, tree.cpu_ns(self.pid))
         return self._cpu_ns
 
+    def members(self) -> tuple[int, ...]:
+        """Every process below the one that was started; none when that is gone."""
+        return tree.descendants(self.pid) if self._process.returncode is None else ()
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[bool]:
         """Hold every process of the worker's for as long as the context lasts, where it runs.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness import tree
 from harness.devices import neighbours
 from harness.devices.cpu import BUSY_FLOOR_NS, CpuDevice, SharedBuffer
 from harness.exchange import TensorSpec
@@ -23,10 +24,18 @@ NO_ANSWER = Failed(Verdict.TIMED_OUT, "no answer is wanted here")
 class Watched:
     """A worker and its buffers, which write down what is done to them, in order."""
 
-    def __init__(self, *, busy_ns: int = 0, still: bool = True) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        busy_ns: int = 0,
+        still: bool = True,
+        grows: bool = False,
+    ) -> None:
+        monkeypatch.setattr(tree, "clocks", self.clocks)
         self.done: list[str] = []
-        self._still = still
-        self._spent_ns, self._busy_ns = 0, busy_ns
+        self._still, self._grows = still, grows
+        self._busy_ns = busy_ns
         self.confined = self
 
     @contextlib.contextmanager
@@ -36,9 +45,13 @@ class Watched:
         self.done.append("resumed")
 
     def cpu_ns(self) -> int:
-        if "loaded" in self.done:
-            self._spent_ns = self._busy_ns
-        return self._spent_ns
+        return 0
+
+    def members(self) -> tuple[int, ...]:
+        return (7, *((8,) if "loaded" in self.done and self._grows else ()))
+
+    def clocks(self, members: tuple[int, ...]) -> dict[int, int]:
+        return dict.fromkeys(members, self._busy_ns if "loaded" in self.done else 0)
 
     def load(self, tensors: Any) -> None:
         self.done.append("loaded")
@@ -63,21 +76,29 @@ def timed_call(watched: Watched) -> object:
     return CpuDevice().window(session, exchange, inputs, timeout_ns=1, timed=True)
 
 
-def test_every_process_of_the_workers_is_stopped_while_its_inputs_are_written() -> None:
+def test_every_process_of_the_workers_is_stopped_while_its_inputs_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Against tests/exploits/zoo/b4_resident_daemon.py and b8_work_in_the_gap.py."""
-    watched = Watched()
+    watched = Watched(monkeypatch)
     assert timed_call(watched) is NO_ANSWER
     assert watched.done == ["stopped", "loaded", "sent", "resumed", "awaited"]
 
 
 @pytest.mark.parametrize(
-    ("busy_ns", "still", "tripped"),
-    [(0, True, False), (BUSY_FLOOR_NS + 1, True, True), (0, False, True)],
+    ("seen", "tripped"),
+    [
+        ({}, False),
+        ({"busy_ns": BUSY_FLOOR_NS + 1}, True),
+        ({"still": False}, True),
+        ({"grows": True}, True),
+    ],
 )
 def test_processor_time_used_meanwhile_and_a_process_that_goes_on_trip_the_window(
-    busy_ns: int, still: bool, tripped: bool, monkeypatch: pytest.MonkeyPatch
+    seen: dict[str, Any], tripped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = Watched(busy_ns=busy_ns, still=still)
+    """Against tests/exploits/zoo/b8_wakes_itself.py."""
+    watched = Watched(monkeypatch, **seen)
     reply = Reply(where=[], claimed_ns=1, host_ns=1, facts=[])
     monkeypatch.setattr(watched, "expect", lambda *_, **__: reply)
     monkeypatch.setattr("harness.devices.cpu.parse_where", lambda *_: [])
@@ -94,7 +115,7 @@ def test_the_clock_runs_until_the_judge_has_its_copy_and_looks_at_nothing_before
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Against tests/exploits/zoo/a5_done_among_many.py."""
-    watched = Watched()
+    watched = Watched(monkeypatch)
     reply = Reply(where=[], claimed_ns=1, host_ns=1, facts=[])
 
     def expect(*_: Any, **__: Any) -> Reply:

@@ -8,12 +8,12 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from harness import machine
+from harness import machine, tree
 from harness.devices.neighbours import SHARE, Neighbours
 from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
 from harness.model import Block, Clock, DeviceInfo, Doubt, Failed, Verdict
@@ -196,23 +196,26 @@ class CpuDevice(SingleCalls):
 
         A worker that computes while its inputs are being written would do the work before the
         clock starts (tests/exploits/zoo/b8_work_in_the_gap.py, b4_resident_daemon.py), so all of
-        its processes are stopped until it has.  Processor time used meanwhile is that of one which
-        was not: such a window is `tripped`, and so is one in which not all would stop.
+        its processes are stopped until it has.  Processor time that any of them used meanwhile is
+        that of one which was not, or woke itself (b8_wakes_itself.py): such a window is `tripped`,
+        and so is one in which not all would stop, or some came or went.  Their clocks are read
+        when ours runs: between the two is no gap to work in.
 
         The clock stops when the judge has its copy of the output, not when it hears "done": what
         is done between the two is no gift (tests/exploits/zoo/a5_done_among_many.py).
         """
         (prepared,) = inputs
-        busy_ns, still = 0, True
+        tripped = False
         with contextlib.ExitStack() as held:
             if timed:
                 wait_until_quiet(session)
-                still = held.enter_context(session.confined.stopped())
-                busy_ns -= session.confined.cpu_ns()
+                tripped = not held.enter_context(session.confined.stopped())
+                before = tree.clocks(session.confined.members())
             exchange.load(prepared.tensors)
-            if timed:
-                busy_ns += session.confined.cpu_ns()
+            members = session.confined.members() if timed else ()
             start_ns = time.monotonic_ns()
+            if timed:
+                tripped |= _worked(before, tree.clocks(members))
             seq = session.send("call", slots=[0], body="")
         reply = session.expect("done", seq, timeout_ns, what="call")
         if isinstance(reply, Failed):
@@ -236,14 +239,14 @@ class CpuDevice(SingleCalls):
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
             answers=(answer,),
-            tripped=busy_ns > BUSY_FLOOR_NS or not still,
+            tripped=tripped,
             late=late,
             facts=tuple(reply["facts"]),
         )
 
 
-#: A worker that is stopped uses none; this much processor time is work.
-BUSY_FLOOR_NS = 2_000_000
+#: A process that is stopped uses none (0 ns in 62 of 62 windows); this much is work.
+BUSY_FLOOR_NS = 100_000
 #: OpenMP threads spin for a moment after a parallel region; wait that long, no longer.
 QUIET_NS = 200_000_000
 
@@ -251,13 +254,20 @@ QUIET_NS = 200_000_000
 def wait_until_quiet(session: Session) -> None:
     """Return once the worker's processes have used no processor time for 2 ms, or after 0.2 s."""
     until_ns = time.monotonic_ns() + QUIET_NS
-    used_ns = session.confined.cpu_ns()
+    used = tree.clocks(session.confined.members())
     while time.monotonic_ns() < until_ns:
         time.sleep(0.002)
-        now_ns = session.confined.cpu_ns()
-        if now_ns - used_ns < 200_000:
+        now = tree.clocks(session.confined.members())
+        if not _worked(used, now):
             return
-        used_ns = now_ns
+        used = now
+
+
+def _worked(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+    """Whether processes used the processor between two readings of their clocks, came or went."""
+    if before.keys() != after.keys():
+        return True
+    return sum(after.values()) - sum(before.values()) > BUSY_FLOOR_NS
 
 
 def poison(payload: torch.Tensor) -> None:
