@@ -18,7 +18,21 @@ from typing import Any, NoReturn
 import harness
 from harness import codec, leaderboard, samples, stats
 from harness.errors import UsageError
-from harness.model import CaseResult, Check, Clock, Passed, Run, Shape, Timing, Verdict
+from harness.model import (
+    Block,
+    CaseKind,
+    CaseResult,
+    Check,
+    Clock,
+    Doubt,
+    Mode,
+    Passed,
+    Run,
+    Shape,
+    Stop,
+    Timing,
+    Verdict,
+)
 from harness.timing import FLOOR_SHARE, Estimate, doubts_of
 
 FORMAT = "kernel-harness bundle"
@@ -30,8 +44,11 @@ MAX_BYTES = 1 << 29
 _LATEST_NS = (1 << 63) - 1
 #: What clocks of two machines may differ.
 _DAY_NS = 86_400_000_000_000
-#: Twelve hexadecimal digits as judge.py makes them; names, at least, that a command line can carry.
-_ID = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,63}")
+#: Twelve hexadecimal digits, as judge.py makes them: any other could be a submission's name.
+_ID = re.compile(r"[0-9a-f]{12}")
+_KINDS = ("cpu", "cuda")
+#: No clock that times are read from steps by more.
+_COARSEST_NS = 1000.0
 #: Arithmetic repeated on another machine differs by rounding only.
 _SAME = 1e-9
 #: A process's offset comes back from medians, hence not to the last digit.
@@ -111,6 +128,8 @@ def problems(run: Run) -> tuple[str, ...]:
         found.append("it was made at no time, or took absurdly long")
     elif run.created_ns > time.time_ns() + _DAY_NS:
         found.append("it is dated in the future")
+    if (run.device.kind == "cpu") != (run.clock is Clock.HOST) or run.device.kind not in _KINDS:
+        found.append("its device and its clock do not belong together")
     found += _case_problems(run)
     return (*found, *_score_problems(run))
 
@@ -122,33 +141,64 @@ def _case_problems(run: Run) -> list[str]:
     spent_ns = 0
     for case in run.cases:
         label = case.case.shape.label
-        if isinstance(case.outcome, Passed) and not _compared(case.outcome.check):
-            found.append(f"{label}: it passed, but its check does not say so")
         timing = case.timing
+        if isinstance(case.outcome, Passed):
+            if not _compared(case.outcome.check):
+                found.append(f"{label}: it passed, but its check does not say so")
+            if (case.case.kind is CaseKind.BENCHMARK) != (timing is not None):
+                found.append(f"{label}: what is timed is no benchmark, or the other way round")
         if timing is None:
             continue
         if case.case.shape in timed:
             found.append(f"{label}: it is timed twice")
         timed.add(case.case.shape)
         found += [f"{label}: {one}" for one in _timing_problems(timing, run.clock)]
+        if run.clock is Clock.HOST and not _of_a_processor(timing):
+            found.append(f"{label}: its time holds what only a GPU's has")
         spent_ns += sum(max(0, ns) for block in timing.blocks for ns in block.window_ns)
         silent = [str(doubt) for doubt in doubts_of(timing) if doubt not in run.doubts]
         if silent:
             found.append(f"{label}: its samples say {', '.join(silent)}, and it does not")
     if spent_ns > run.duration_ns:
         found.append("its samples took longer than the whole run")
+    rough = any(
+        isinstance(c.outcome, Passed) and c.outcome.check.strict_mismatches for c in run.cases
+    )
+    if rough and run.verdict is Verdict.PASSED and Doubt.REDUCED_PRECISION not in run.doubts:
+        found.append("its checks say reduced precision, and it does not")
     return found
 
 
 def _compared(check: Check) -> bool:
-    return check.elements > 0 and check.mismatches == 0
+    """Whether a check that passed compared something, and its numbers are some."""
+    sizes = (check.max_abs, check.max_rel, check.max_ulp)
+    return (
+        check.elements > 0
+        and check.mismatches == 0
+        and 0 <= check.strict_mismatches <= check.elements
+        and all(math.isfinite(size) and size >= 0 for size in sizes)
+    )
+
+
+def _of_a_processor(timing: Timing) -> bool:
+    """Whether a time holds no more than a CPU's: single calls by one clock, and no floor."""
+    return (
+        timing.judge_ns is None
+        and timing.floor_ns is None
+        and all(block.calls == 1 for block in timing.blocks)
+    )
+
+
+def _is_measured(block: Block) -> bool:
+    """Whether its numbers can come from clocks: a judge's bracket may be below its overhead."""
+    return block.calls >= 1 and min((*block.claimed_ns, *block.host_ns), default=0) >= 0
 
 
 def _score_problems(run: Run) -> list[str]:
     timings = [case.timing for case in run.cases if case.timing is not None]
     if run.score_ns is None:
         return []
-    if run.verdict is not Verdict.PASSED or run.custom_shapes:
+    if run.verdict is not Verdict.PASSED or run.custom_shapes or run.mode is Mode.TEST:
         return ["it has a score, and may have none"]
     medians = [timing.median_ns for timing in timings]
     if not medians or not all(map(leaderboard.is_time, [run.score_ns, *medians])):
@@ -169,6 +219,8 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
         for block in timing.blocks
     ):
         return ["its blocks lack samples"]
+    if not all(map(_is_measured, timing.blocks)):
+        return ["its blocks hold times that no clock reads"]
     estimates = samples.estimates(timing, clock)
     if estimates is None:
         return ["its raw samples and its published medians do not belong together"]
@@ -179,10 +231,18 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
         found.append("its mean, deviation, extremes or counts are not those of its samples")
     if not _follow(timing, clock):
         found.append("a process's published median does not follow from its samples")
-    least = stats.process_interval([one.samples_ns for one in estimates])
+    blocks = [one.samples_ns for one in estimates]
+    least, most = (
+        stats.half_width(stats.process_interval(blocks, tick=tick)) for tick in (0.0, _COARSEST_NS)
+    )
     stated = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
-    if stated < stats.half_width(least) * (1 - _ROUNDED):
+    if stated < least * (1 - _ROUNDED):
         found.append("its interval is narrower than its samples allow")
+    narrow = stats.half_width(stats.process_interval(blocks, between=0.0)) <= stats.NOISY_SHARE
+    if timing.stop is Stop.PRECISION and not narrow:
+        found.append("its samples are not as precise as its stop says")
+    if stated > most * (1 + _ROUNDED):
+        found.append("its interval is wider than its samples make it")
     if timing.floor_ns is not None and timing.median_ns < FLOOR_SHARE * timing.floor_ns:
         found.append("it is faster than its device's floor")
     return found
@@ -214,9 +274,12 @@ def _summarises(timing: Timing, estimates: Sequence[Estimate]) -> bool:
     if (timing.samples, timing.processes) != (len(flat), len(estimates)):
         return False
     std = stats.sample_std(flat)
-    if (timing.std_ns is None) != (std is None):
+    hosts = [float(ns) for block in timing.blocks if block.calls == 1 for ns in block.host_ns]
+    host = stats.median(hosts) if hosts else None
+    if (timing.std_ns is None, timing.host_median_ns is None) != (std is None, host is None):
         return False
     pairs = [
+        (timing.host_median_ns or 0.0, host or 0.0),
         (timing.mean_ns, stats.mean(flat)),
         (timing.best_ns, min(flat)),
         (timing.worst_ns, max(flat)),

@@ -67,14 +67,13 @@ class Gatekeeper:
         where the baseline cannot be read.
         """
         begin_ns = time.monotonic_ns()
-        bases = self._other_sides(submissions)
-        kept = {s.path: run for s in submissions if (run := self._kept(s)) is not None}
-        judged = self._baseline is not None or any(s.path not in kept for s in submissions)
         proof: list[Control] = []
         findings: list[Finding] = []
         interrupted = False
         try:
-            if judged:
+            bases = self._other_sides(submissions)
+            kept = {s.path: run for s in submissions if (run := self._kept(s)) is not None}
+            if self._baseline is not None or any(s.path not in kept for s in submissions):
                 proof += self._prove(right)
             if all(control.ok for control in proof):
                 for number, submission in enumerate(submissions, start=1):

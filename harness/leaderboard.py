@@ -254,7 +254,11 @@ def _mark(row: Summary) -> _Mark:
 
 
 def _ahead(a: _Mark, b: _Mark) -> bool:
-    return stats.beyond_noise(b[0] - a[0], a[1], b[1])
+    """Whether a rank's leader is ahead of an entry, whose own noise counts no more than others'.
+
+    Or who is slow and erratic would share the rank of whoever is fast.
+    """
+    return stats.beyond_noise(b[0] - a[0], a[1], min(b[1], max(a[1], stats.NOISY_SHARE)))
 
 
 def _open(marks: Sequence[_Mark], index: int, step: int, widest: float) -> int:

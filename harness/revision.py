@@ -22,6 +22,8 @@ _OF_A_HOOK = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_NAMESPACE",
 )
+#: Names as they are, and files looked at: a hook that says what has changed is the checkout's own.
+_SETTINGS = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false")
 _FILE_MODES = ("100644", "100755")
 
 
@@ -107,8 +109,8 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     kept = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     try:
         return subprocess.run(
-            # Names come and go as bytes, never quoted and never patterns.
-            ["git", "-c", "core.quotePath=false", "--literal-pathspecs", "-C", folder, *arguments],
+            # Names come and go as bytes, never patterns.
+            ["git", *_SETTINGS, "--literal-pathspecs", "-C", folder, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

@@ -26,6 +26,9 @@ MIN_EFFECT = 0.005
 #: none gives 24% (benchmarks/simulate_ranking.py).
 UNSEEN = 0.006
 
+#: An interval wider than this share of the time cannot carry a rank near others.
+NOISY_SHARE = 0.02
+
 _Z = 1.959963984540054  # 97.5% quantile of the normal distribution
 
 

@@ -100,14 +100,14 @@ class Store:
                 raise StoreError(f"{path}: cannot be written: {remedy}")
 
     def get(self, key: str) -> Run:
-        """The run whose id is `key` or alone begins with it, else the latest of a submission so
-        named.  Raises UsageError when there is none, or not one alone.
+        """The run whose id is `key`, else the latest of a submission so named, else the run whose
+        id alone begins with it.  Raises UsageError when there is none, or not one alone.
         """
         with explained(self.where), self._engine.connect() as connection:
             begins = runs.c.id.startswith(key, autoescape=True)
             query = sa.select(runs.c.id).where(begins).order_by(runs.c.id).limit(5)
-            ids = [key] if self._has(key) else list(connection.scalars(query)) if key else []
-            ids = ids or self._latest_of(key)
+            ids = [key] if self._has(key) else self._latest_of(key)
+            ids = ids or (list(connection.scalars(query)) if key else [])
             if not ids:
                 raise UsageError(
                     f"{self.where}: no run {key!r}, and none of a submission of that name; "

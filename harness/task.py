@@ -162,7 +162,7 @@ def parse_shape(text: str, task: Task) -> Shape:
             raise UsageError(
                 f"--shape {text}: cannot read {part!r}. Write --shape {example}, or {sizes_alone}"
             )
-        sizes[axis] = int(digits[:20])
+        sizes[axis] = int(digits.lstrip("0")[:20] or "0")
     missing = [axis for axis in task.axes if axis not in sizes]
     if missing:
         raise UsageError(f"--shape {text}: no {missing[0]}. Write --shape {example}")

@@ -26,8 +26,6 @@ CUDA_BUDGET = Budget(
 FLOOR_SHARE = 0.95
 #: Fewer samples than this say little about the tails, whatever the interval.
 FEW_SAMPLES = 30
-#: An interval wider than this share of the time cannot carry a rank near others.
-NOISY_SHARE = 0.02
 #: More time would have helped only where the interval is wider than this.
 BUDGET_SHARE = 0.01
 #: Consecutive windows compared to see whether the time still moves during warm-up.
@@ -142,7 +140,7 @@ def doubts_of(timing: Timing) -> tuple[Doubt, ...]:
     half = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
     if timing.samples < FEW_SAMPLES:
         found.append(Doubt.FEW_SAMPLES)
-    if half > NOISY_SHARE:
+    if half > stats.NOISY_SHARE:
         found.append(Doubt.NOISY)
     if timing.stop is Stop.BUDGET and half > BUDGET_SHARE:
         found.append(Doubt.BUDGET)

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness import stats, timing
 from harness.model import Block, Clock, Run, Shape, Stop, Timing, Verdict
-from tests.fakes import SHAPES, make_case, make_run, make_shape
+from tests.fakes import CPU, SHAPES, make_case, make_run, make_shape
 
 SECRET = "5eed" * 8
 
@@ -43,14 +43,19 @@ def sampled_run(
     *,
     times_us: Sequence[float] = (20.0, 40.0, 10.0),
     seed: int = 0,
-    clock: Clock = Clock.HOST,
+    clock: Clock = Clock.WORKER,
     families: Sequence[str] = ("competition", "competition", "normal"),
     source: str = "x = 1\n",
     floor: float | None = 0.6,
     shapes: Sequence[Shape] = SHAPES,
     **changes: Any,
 ) -> Run:
-    """A ranked run that passed; `changes` go to make_run.  `floor` is a share of each time."""
+    """A ranked run that passed; `changes` go to make_run.
+
+    The host's clock is a CPU's, any other a GPU's, of which `floor` is a share of each time.
+    """
+    if clock is Clock.HOST:
+        changes, floor = {"device": CPU, **changes}, None
     run = make_run(name, times_us=times_us, shapes=shapes, **changes)
     timed = [
         sampled_timing(

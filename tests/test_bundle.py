@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -16,7 +17,19 @@ import pytest
 from harness import bundle, codec, samples, stats
 from harness.cli import run as run_cli
 from harness.errors import UsageError
-from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Timing, Verdict
+from harness.model import (
+    Block,
+    CaseKind,
+    Clock,
+    Doubt,
+    Job,
+    Mode,
+    Passed,
+    Run,
+    Stop,
+    Timing,
+    Verdict,
+)
 from harness.prepare import Seeds
 from harness.store import open_store
 from harness.task import load
@@ -29,10 +42,10 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ss
 
 def some_runs() -> list[Run]:
     return [
-        sampled_run("quick", id="aa1", seed=1),
-        sampled_run("gpu", id="bb2", seed=2, clock=Clock.WORKER, times_us=(22, 43, 11)),
-        sampled_run("failed", id="cc3", verdict=Verdict.WRONG_ANSWER, message="7 of 7168", seed=3,
-                    failures=[make_failure(SHAPES[0], Verdict.WRONG_ANSWER, "7 of 7168")]),
+        sampled_run("quick", id="aa1000000000", seed=1),
+        sampled_run("gpu", id="bb2000000000", seed=2, clock=Clock.WORKER, times_us=(22, 43, 11)),
+        sampled_run("failed", id="cc3000000000", verdict=Verdict.WRONG_ANSWER, message="7 of 7168",
+                    seed=3, failures=[make_failure(SHAPES[0], Verdict.WRONG_ANSWER, "7 of 7168")]),
     ]  # fmt: skip
 
 
@@ -78,7 +91,12 @@ def test_without_source_the_hash_stays_and_the_text_goes() -> None:
 
 def test_any_single_changed_value_breaks_the_digest() -> None:
     data = bundle.dumps(bundle.make(some_runs(), with_source=True)).decode()
-    for old, new in (("aa1", "aa9"), ('"ada"', '"eve"'), ('"passed"', '"crashed"'), (SECRET, "0")):
+    for old, new in (
+        ("aa1000000000", "aa9000000000"),
+        ('"ada"', '"eve"'),
+        ('"passed"', '"crashed"'),
+        (SECRET, "0"),
+    ):
         changed = data.replace(old, new, 1)
         assert changed != data
         with pytest.raises(UsageError, match="digest does not fit|damaged"):
@@ -114,7 +132,8 @@ def test_a_newer_schema_a_missing_field_and_a_run_twice_are_refused() -> None:
     newer = {**document, "schema": 2}
     with pytest.raises(UsageError, match="schema 2"):
         bundle.loads(resealed(newer), "x")
-    broken: list[Any] = [[{}], [document["runs"][0]] * 2, "none", [None]]
+    named = {**document["runs"][0], "id": "torch_dequant"}  # would be found by that name
+    broken: list[Any] = [[{}], [document["runs"][0]] * 2, "none", [None], [named]]
     for runs in broken:
         with pytest.raises(UsageError, match="damaged"):
             bundle.loads(resealed({**document, "runs": runs}), "x")
@@ -182,7 +201,55 @@ FORGED: dict[str, Callable[[Run], Run]] = {
     "its samples say noisy, and it does not": lambda r: noisy(r, doubts=()),
     "its check does not say so": lambda r: checked(r, mismatches=5),
     "it passed, but its check": lambda r: checked(r, elements=0),
+    "passed, but its check does not": lambda r: checked(r, max_abs=math.nan),
+    "but its check does not say": lambda r: checked(r, strict_mismatches=10**9),
+    "say reduced precision": lambda r: checked(r, strict_mismatches=1),
+    "its device and its clock": lambda r: dataclasses.replace(
+        r, device=dataclasses.replace(r.device, kind="abacus")
+    ),
+    "it has a score": lambda r: dataclasses.replace(r, mode=Mode.TEST),
+    "wider than its samples": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, low_ns=t.low_ns / 9, high_ns=t.high_ns * 9)
+    ),
+    "that no clock reads": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, blocks=(*t.blocks, Block(0, 0, (1,), (1,))))
+    ),
+    "times that no clock": lambda r: with_timing(
+        r,
+        lambda t: dataclasses.replace(
+            t,
+            blocks=tuple(
+                dataclasses.replace(b, host_ns=(-5,) * len(b.window_ns)) for b in t.blocks
+            ),
+        ),
+    ),
+    "its mean, deviation, extremes": lambda r: with_timing(
+        r, lambda t: dataclasses.replace(t, host_median_ns=1.0)
+    ),
+    "as precise as its stop says": lambda r: with_timing(
+        noisy(r, (Doubt.NOISY,)), lambda t: dataclasses.replace(t, stop=Stop.PRECISION)
+    ),
+    "is no benchmark": lambda r: dataclasses.replace(
+        r,
+        cases=tuple(
+            dataclasses.replace(c, case=dataclasses.replace(c.case, kind=CaseKind.BENCHMARK))
+            for c in r.cases
+        ),
+    ),
 }
+
+
+def test_a_processors_time_has_nothing_that_only_a_gpu_measures() -> None:
+    sound = sampled_run(clock=Clock.HOST)
+    assert bundle.problems(sound) == ()
+    many = Block(0, 16, (9,), (9,))
+    for change in (
+        lambda t: dataclasses.replace(t, floor_ns=1.0),
+        lambda t: dataclasses.replace(t, judge_ns=t.median_ns),
+        lambda t: dataclasses.replace(t, blocks=(*t.blocks, many)),
+    ):
+        found = bundle.problems(with_timing(sound, change))
+        assert any("what only a GPU's has" in one for one in found), found
 
 
 def checked(run: Run, **changes: Any) -> Run:
@@ -196,9 +263,10 @@ def checked(run: Run, **changes: Any) -> Run:
 
 def noisy(run: Run, doubts: tuple[Doubt, ...]) -> Run:
     """The run with a last time as wide as its neighbours' noise, and these doubts."""
-    wide = sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=0.0)
-    if run.clock is not Clock.HOST:
-        wide = sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=1500.0)
+    offset_ns = 0.0 if run.clock is Clock.HOST else 1500.0
+    wide = dataclasses.replace(
+        sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=offset_ns), stop=Stop.SAMPLES
+    )
     changed = with_timing(run, lambda t: wide)
     timings = [case.timing.median_ns for case in changed.cases if case.timing is not None]
     return dataclasses.replace(changed, doubts=doubts, score_ns=stats.geometric_mean(timings))
@@ -301,9 +369,10 @@ def test_export_takes_what_stands_or_what_is_named_or_everything(url: str, tmp_p
         return sorted(run["id"] for run in document["runs"])
 
     file = tmp_path / "b.json"
-    assert ids(exported(url, file)) == ["aa1", "bb2"]
-    assert ids(exported(url, file, "cc")) == ["cc3"]
-    assert ids(exported(url, file, "--all")) == ["aa1", "bb2", "cc3"]
+    assert ids(exported(url, file)) == ["aa1000000000", "bb2000000000"]
+    assert ids(exported(url, file, "cc")) == ["cc3000000000"]
+    assert ids(exported(url, file, "cc", "cc3000000000", "failed")) == ["cc3000000000"]
+    assert ids(exported(url, file, "--all")) == ["aa1000000000", "bb2000000000", "cc3000000000"]
     assert [p.name for p in tmp_path.glob("*b.json*")] == ["b.json"]
 
 
@@ -334,10 +403,10 @@ def test_import_stores_sound_runs_once_with_their_origin_and_they_rank(
         assert run_cli(["import", str(file), "--db", there]) == 0
         assert expected in capsys.readouterr().out
     with open_store(there, create=False) as store:
-        run = store.get("aa1")
+        run = store.get("aa1000000000")
         assert "imported from a bundle, sha256:" in run.notes[-1]
-        assert {row.id for row in store.latest_eligible(None)} == {"aa1", "bb2"}
-        (original,) = (r for r in some_runs() if r.id == "aa1")
+        assert {row.id for row in store.latest_eligible(None)} == {"aa1000000000", "bb2000000000"}
+        (original,) = (r for r in some_runs() if r.id == "aa1000000000")
         assert dataclasses.replace(run, notes=original.notes) == original
 
 
@@ -357,10 +426,10 @@ def test_import_refuses_another_run_under_a_known_id(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "b.json"
-    other = bundle.make([sampled_run("other", id="aa1", seed=8)], with_source=True)
+    other = bundle.make([sampled_run("other", id="aa1000000000", seed=8)], with_source=True)
     file.write_bytes(bundle.dumps(other))
     assert run_cli(["import", str(file), "--db", url]) == 2
-    assert "another run aa1 is stored already" in capsys.readouterr().err
+    assert "another run aa1000000000 is stored already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("doubt", [Doubt.EMULATED, Doubt.ROOT_WORKER, Doubt.SHARED_GPU])

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from harness import bundle, cli, pool, slowdown
 from harness.errors import UsageError
 from harness.gate import Gap, GateReport, State, conclude, control_finding, severity
 from harness.gate_controls import right_control, smallest_shape, wrong_control
+from harness.gatekeeper import Gatekeeper
 from harness.model import Job, Mode, Run, Shape, Submission, Tolerance
 from harness.slowdown import Pace, compare, decide
 from harness.sources import read_submission
@@ -244,6 +246,33 @@ def test_ctrl_c_reports_what_was_found_and_the_rest_as_not_judged(
     assert "harness: interrupted" in captured.err
     errors = ElementTree.parse(root / "r.xml").getroot().attrib["errors"]
     assert errors == ("2" if name == "stop" else "3")
+
+
+def test_a_signal_before_the_first_judgement_leaves_a_report_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM is a runner's way to stop a job."""
+    write(root, "good")
+
+    def interrupted(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Gatekeeper, "_kept", interrupted)
+    assert gate("submissions/good.py", "--junit", "r.xml") == 130
+    assert "interrupted: 1 not judged (exit code 130)" in capsys.readouterr().out
+    assert ElementTree.parse(root / "r.xml").getroot().attrib["errors"] == "1"
+
+
+def test_a_report_by_another_name_of_a_file_leaves_the_file_alone(
+    root: Path, judge: FakeJudge
+) -> None:
+    write(root, "good", "other")
+    other = root / "submissions" / "other.py"
+    text = other.read_text()
+    (root / "r.xml").hardlink_to(other)
+    assert gate("submissions/good.py", "--junit", "r.xml") == 0
+    assert other.read_text() == text
+    assert ElementTree.parse(root / "r.xml").getroot().attrib["failures"] == "0"
 
 
 # -- links and namesakes --------------------------------------------------------------------------
@@ -645,6 +674,21 @@ def test_only_what_git_watches_can_be_unchanged(
     assert "2 unchanged and left out" in capsys.readouterr().out
 
 
+def test_a_hook_of_the_checkout_that_says_nothing_changed_is_not_asked(
+    history: Path, judge: FakeJudge
+) -> None:
+    hook = history / "quiet.sh"
+    hook.write_text("#!/bin/sh\nprintf 'token\\0'\n")
+    hook.chmod(0o755)
+    _git(history, "config", "core.fsmonitor", str(hook))
+    _git(history, "update-index", "--fsmonitor")
+    _git(history, "status")
+    with (history / "submissions" / "good.py").open("a") as file:
+        file.write("# edited\n")
+    assert gate("--changed", "HEAD", "submissions/good.py") == 0
+    assert names(judge)[2:] == ["good"]
+
+
 @pytest.mark.parametrize("edited", ["lib/table.py", "lib/more/deep.py", "data.bin", "kit/right.py"])
 def test_a_change_behind_a_link_of_the_task_rejudges_all(
     edited: str, history: Path, judge: FakeJudge
@@ -914,7 +958,7 @@ def test_a_bundle_ranks_what_the_newest_task_in_it_ranks(root: Path, judge: Fake
     new = judge(Job(str(root), good, "cpu", Mode.BENCHMARK, processes=2), lambda step: None)
     extra = replace(new.cases[0], case=replace(new.cases[0].case, shape=Shape((("n", 3),))))
     old = replace(
-        new, id="0" * 32, cases=(extra,), task_digest="0" * 64, created_ns=new.created_ns - 1
+        new, id="0" * 12, cases=(extra,), task_digest="0" * 64, created_ns=new.created_ns - 1
     )
     path = root / "runs.json"
     path.write_bytes(bundle.dumps(bundle.make([new, old], with_source=True)))

@@ -79,9 +79,19 @@ def examples() -> Iterator[tuple[str, GateReport]]:
         yield f"no baseline {allowed}", report(judged)
     lost = Speed("main", 1.0, message="it has no time on 1 of 3 shapes")
     yield "lost", report(with_speed(finding("good"), lost, strict=False))
+    yield "late", report(with_speed(finding("good"), LATE, strict=False))
+
+
+#: What a head that crashed in a later look leaves behind.
+LATE = replace(speed(Pace.AMBIGUOUS), message="it could not be timed: crashed: the process ended")
 
 
 EXAMPLES = dict(examples())
+
+
+def test_a_crash_while_it_is_timed_is_the_reason_and_not_a_shape_that_was_open_then() -> None:
+    (failure,) = ElementTree.fromstring(junit(EXAMPLES["late"])).iter("failure")
+    assert (failure.get("type"), failure.get("message")) == ("speed", LATE.message)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -114,6 +114,21 @@ def test_entries_within_noise_share_a_rank_in_the_order_of_their_time() -> None:
     assert made.standings[0].rank_high == 2
 
 
+def test_noise_of_ones_own_buys_no_rank() -> None:
+    """Nor does a noisy leader lose its company: whose time may be as short shares its rank."""
+    erratic = make_run("erratic", times_us=(40, 80, 20), noise=0.9, created=1)
+    good = make_run("good", created=2)
+    honest = make_run("honest", times_us=(30, 60, 15), created=3)
+    (board,) = boards([summarise(run) for run in (erratic, good, honest)])
+    assert [(s.submission, s.rank) for s in board.standings] == [
+        ("good", 1), ("honest", 2), ("erratic", 3)
+    ]  # fmt: skip
+    assert [(s.rank_low, s.rank_high) for s in board.standings] == [(1, 2), (2, 3), (1, 3)]
+    unsure = make_run("unsure", times_us=(19, 38, 9.5), noise=0.1, created=4)
+    (board,) = boards([summarise(run) for run in (unsure, good)])
+    assert [(s.submission, s.rank) for s in board.standings] == [("good", 1), ("unsure", 1)]
+
+
 def test_a_rank_is_shared_with_its_leader_and_does_not_chain() -> None:
     times = [20.0, 20.24, 20.48]  # each 1.2% apart, noise 1%: neighbours tie, the ends do not
     made = board(*(make_run(f"s{i}", times_us=(t, t, t), noise=0.01) for i, t in enumerate(times)))

@@ -89,6 +89,10 @@ def test_a_unique_prefix_finds_a_run_and_an_ambiguous_or_unknown_one_is_an_error
     assert store.get("ab1").id == "ab1"
     assert store.get("ab").id == "ab"  # exact wins over being a prefix
     assert store.get("c%").id == "c%d"  # and is no pattern
+    store.add(make_run("ab2", id="named"))
+    store.add(make_run("c", id="short"))
+    assert store.get("ab2").id == "ab2"  # an id wins over a name
+    assert store.get("c").id == "short"  # and a name over the beginning of one
     for key in ("a", "zz", "", "c_d"):
         with pytest.raises(UsageError):
             store.get(key)

@@ -291,6 +291,7 @@ def test_a_shape_on_the_command_line_is_read_in_any_order(tmp_path: Path) -> Non
     task = tasks.load(tree(tmp_path))
     assert tasks.parse_shape("n=5, m=8", task).axes == (("m", 8), ("n", 5))
     assert tasks.parse_shape("m=8,n=2", task).light_speed_ns == 8622
+    assert tasks.parse_shape(f"m=8,n={'0' * 30}12", task).axes == (("m", 8), ("n", 12))
     assert tasks.parse_shape("8x2", task) == tasks.parse_shape("m=8,n=2", task)
 
 

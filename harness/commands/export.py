@@ -52,7 +52,8 @@ def command(
     url = options.store_url(db, root)
     with open_store(url, create=False) as store:
         if runs:
-            chosen = [store.get(run) for run in dict.fromkeys(runs)]
+            named = [store.get(run) for run in runs]
+            chosen = list({run.id: run for run in named}.values())
         elif everything:
             every = store.runs(task=task_name, device=device)
             chosen = [store.get(row.id) for row in reversed(every)]

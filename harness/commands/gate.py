@@ -67,6 +67,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
 
     Exit code: 0 all verified, 1 some submission is not, 2 usage, 3 the machine failed.
     """
+    from harness.commands.run import interruptible
     from harness.task import find_root, load
 
     files, chosen["changed"] = _revision_of(files, chosen["changed"])
@@ -87,7 +88,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     task = load(root)
     paths, unchanged = judged(paths, root, chosen["changed"])
     gatekeeper, right, submissions = _prepare(task, root, paths, chosen)
-    with reports.proven_writable():
+    with reports.proven_writable(), interruptible():
         report = gatekeeper.run(right, submissions, unchanged)
         reports.write(report)
     if report.interrupted:

@@ -81,6 +81,7 @@ class Reports:
 
         One output that cannot be written takes no other with it.
         """
+        from harness.commands import page_file
         from harness.render import github
         from harness.render.junit import junit
 
@@ -97,7 +98,7 @@ class Reports:
                     if option == "--junit"
                     else github.summary(report, limit=COMMENT_BYTES)
                 )
-                path.write_text(made, encoding="utf-8", errors="backslashreplace")
+                page_file.put(path, made.encode("utf-8", "backslashreplace"))
         if failed:
             raise HarnessError("\n".join(failed))
 

@@ -61,20 +61,25 @@ def megabytes(size: int) -> str:
 
 
 def replace_file(file: Path, data: bytes) -> int:
-    """Write a file and return its size; its reader sees the old one or the new one, never a half.
-
-    A link is followed; a pipe or a device is written to, as it is.  Raises UsageError when it
-    cannot be written.
-    """
+    """`put`, and the size.  Raises UsageError when it cannot be written."""
     try:
-        if file.exists() and not file.is_file():
-            with file.open("wb") as stream:
-                stream.write(data)
-        else:
-            _replace(Path(os.path.realpath(file)), data)
+        put(file, data)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
     return len(data)
+
+
+def put(file: Path, data: bytes) -> None:
+    """Write a file; its reader sees the old one or the new one, never a half.  Raises OSError.
+
+    A link is followed, another name of the same file is not; a pipe or a device is written to, as
+    it is.
+    """
+    if file.exists() and not file.is_file():
+        with file.open("wb") as stream:
+            stream.write(data)
+    else:
+        _replace(Path(os.path.realpath(file)), data)
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -115,12 +115,12 @@ def _ns(seconds: float | None) -> int | None:
 def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
     """Make the Run of one job, with progress on stderr; a signal ends it and all it started."""
     progress = live_progress(sys.stderr, os.environ, label, quiet=quiet, brief=brief)
-    with _interruptible(), progress as report:
+    with interruptible(), progress as report:
         return pool.run_job(job, report)
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: the judge and its worker go first."""
 
     def stop(number: int, frame: Any) -> None:

@@ -106,6 +106,8 @@ def _tests(finding: Finding) -> list[_Test]:
     elif finding.state is not State.VERIFIED and not finding.let_through and not bad:
         # Failed before any case, or missing altogether: the cases alone would look harmless.
         kind = finding.run.verdict.value if finding.run is not None else finding.state.value
+        if finding.speed is not None and finding.speed.message:
+            kind = "speed"
         log = finding.run.log if finding.run is not None else ""
         tests.append(_Test("verdict", "failure", kind, finding.message, log))
     elif finding.state is not State.FAILED:
@@ -158,7 +160,8 @@ def _speed_tests(finding: Finding) -> Iterator[_Test]:
         failed = shape.pace is Pace.SLOWER
         # Ambiguous fails only where --strict made the whole submission fail.
         unsure = shape.pace is Pace.AMBIGUOUS
-        strict = unsure and finding.state is State.FAILED and not _slower(finding)
+        decided = _slower(finding) or speed.message
+        strict = unsure and finding.state is State.FAILED and not decided
         kind: Kind = "failure" if failed or strict else "skipped" if unsure else "passed"
         yield _Test(f"speed {shape.shape.label}", kind, shape.pace.value, said)
 
