@@ -84,6 +84,16 @@ def is_dumpable() -> bool:
     return found == 1
 
 
+def end_first(score: int) -> None:
+    """Have the kernel, when memory is short, end this process before those of a lower score.
+
+    1000, a worker's, comes before anything else (ATTACKS M9); a judge's comes before the programs
+    of others, who did not ask for its shapes.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(score))
+
+
 def become_subreaper() -> bool:
     """Make orphans below this process its children, so that they can be found and reaped."""
     return prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -153,9 +163,7 @@ def _sweep_and_exit(_number: int, _frame: object) -> NoReturn:
 def _confine(spec: Spec) -> None:
     """Order matters: each step gives up what the ones before it needed."""
     os.umask(0o077)
-    # The kernel, short of memory, ends the worker before anything else (ATTACKS M9).
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+    end_first(1000)
     _drop_bounding_set()
     if spec.uid is not None:
         os.setgroups([])

@@ -45,6 +45,7 @@ class _Sampling:
 
     shape: Shape
     rule: timing.StoppingRule
+    seeds: Seeds  # of the present process
     blocks: list[Block] = field(default_factory=list)
     estimates: list[timing.Estimate] = field(default_factory=list)
     check: Check | None = None
@@ -77,7 +78,7 @@ class Measurement:
 
     def run(self, shapes: Sequence[Shape]) -> list[CaseResult]:
         """Time every shape in several fresh processes, in another order in each."""
-        samplings = [_Sampling(s, timing.StoppingRule(self._budget)) for s in shapes]
+        samplings = [_Sampling(s, timing.StoppingRule(self._budget), self._seeds) for s in shapes]
         begin_ns = time.monotonic_ns()
         process = 0
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
@@ -130,6 +131,8 @@ class Measurement:
 
     def _sample(self, sampling: _Sampling, process: int, share_ns: int) -> Failed | None:
         """Warm up, then take the samples of one shape in the present worker."""
+        # Shapes come in another order in a replay: each has its own inputs all the same.
+        sampling.seeds = self._seeds.stream(f"{sampling.shape} in process {process}")
         failure = self._warm_up(sampling)
         if failure is not None:
             return failure
@@ -159,7 +162,7 @@ class Measurement:
         if waits(singles):
             sampling.facts.append("synchronises")
         if process == 0 and self._observe and self._device.name != "cpu":
-            seen = self._bench.observe([self._fresh(sampling.shape)])
+            seen = self._bench.observe([self._fresh(sampling.shape, self._seeds.stream("seen"))])
             sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
         merged: list[Window] = []
         tripped = 0
@@ -204,7 +207,7 @@ class Measurement:
         """One window on inputs that nobody has seen, every output checked."""
         found = trial.attempt(
             self._bench,
-            lambda: [self._fresh(sampling.shape) for _ in range(calls)],
+            lambda: [self._fresh(sampling.shape, sampling.seeds) for _ in range(calls)],
             self._task.tolerance,
             self._modules,
             timed=True,
@@ -214,9 +217,9 @@ class Measurement:
         sampling.check = verdicts.worse(sampling.check, found.passed.check)
         return replace(found.window, answers=())  # examined: all of them would fill a device
 
-    def _fresh(self, shape: Shape) -> Prepared:
+    def _fresh(self, shape: Shape, seeds: Seeds) -> Prepared:
         """Inputs that nobody has seen."""
-        return self._preparer.prepare(shape, COMPETITION, self._seeds.draw())
+        return self._preparer.prepare(shape, COMPETITION, seeds.draw())
 
     def _outcome(self, sampling: _Sampling) -> Outcome:
         if sampling.failed is not None:

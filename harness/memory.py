@@ -9,8 +9,9 @@ from pathlib import Path
 
 from harness.errors import DeviceError
 
-#: Of what is free, how much one call's inputs and truth may take: the worker needs some as well.
-SHARE = 0.8
+#: Of what is free, how much one call's inputs and truth may take: they are copied into buffers that
+#: the worker shares, and its outputs come back.
+SHARE = 0.4
 #: What torch (2.13, CPU) says of an allocation that was refused.
 _REFUSED = "can't allocate memory"
 

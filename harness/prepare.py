@@ -34,6 +34,13 @@ class Seeds:
     def key(self) -> str:
         return self._key.hex()
 
+    def stream(self, name: str) -> Seeds:
+        """A sequence of its own, for what happens in another order, or oftener, in a replay."""
+        named = name.encode("utf-8", "surrogateescape")
+        return Seeds(
+            hashlib.blake2b(named, key=self._key, digest_size=16, person=b"stream").digest()
+        )
+
     def draw(self) -> int:
         """The next seed, 0 <= seed < 2**63."""
         counter = self._drawn.to_bytes(8, "big")

@@ -189,6 +189,7 @@ def harden_self() -> None:
 
     Call it first thing in the judge: exec and a change of user undo it.  Raises SandboxError.
     """
+    confine.end_first(500)
     if not (confine.set_dumpable(False) and confine.become_subreaper()):
         raise SandboxError("prctl refused PR_SET_DUMPABLE or PR_SET_CHILD_SUBREAPER")
 

@@ -28,6 +28,7 @@ from harness.model import (
     Stop,
     Verdict,
 )
+from harness.prepare import Seeds
 from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, doubts_of, warm, with_overrides
 from harness.window import Answer, Audited, Window
 from tests.fakes import CPU, make_check, make_timing
@@ -146,7 +147,7 @@ def finish(tripped: Sequence[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[An
     monkeypatch.setattr(
         Measurement, "_checked", lambda *_: SimpleNamespace(tripped=device.tripped.pop(0))
     )
-    sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET))
+    sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET), Seeds())
     return made._finish(sampling, 0, []), device
 
 
@@ -231,6 +232,27 @@ def test_warm_up_ends_when_the_time_stands_still_as_far_as_the_clock_can_tell(
     assert warm(seen, 10, 60, jitter_ns=jitter_ns) is done
 
 
+def test_a_shapes_inputs_depend_on_no_other_shape_so_that_a_replay_has_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shapes come in another random order in every process."""
+    monkeypatch.setattr(Measurement, "_warm_up", lambda *_: Failed(Verdict.CRASHED, "enough"))
+    key = bytes(range(16))
+    drawn = []
+    for others in (0, 3):
+        nothing: Any = None
+        seeds = Seeds(key)
+        made = Measurement(
+            nothing, nothing, nothing, nothing, nothing, seeds, BUDGET, nothing, observe=False
+        )
+        for _ in range(others):
+            seeds.draw()
+        sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET), seeds)
+        made._sample(sampling, 2, 1)
+        drawn.append([sampling.seeds.draw() for _ in range(3)])
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 3
+
+
 def test_no_more_time_is_asked_for_where_it_would_not_help() -> None:
     """Half a minute of an H200 gives some 0.7%; who wants less has other things to mend first."""
     for noise, doubts in (
@@ -251,5 +273,5 @@ def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPa
     made = Measurement(
         nothing, nothing, nothing, nothing, nothing, nothing, BUDGET, nothing, observe=False
     )
-    kept: Any = made._checked(measure._Sampling(SHAPE, StoppingRule(BUDGET)), 1, "a call")
+    kept: Any = made._checked(measure._Sampling(SHAPE, StoppingRule(BUDGET), Seeds()), 1, "a call")
     assert kept.answers == () and kept.elapsed_ns == 1_000

@@ -65,6 +65,8 @@ def test_seeds_are_drawn_from_a_key_of_their_own_and_can_be_drawn_again() -> Non
     assert all(0 <= seed < 2**63 for seed in drawn)
     assert not set(drawn) & {second.draw() for _ in range(1000)}
     again = Seeds(bytes.fromhex(first.key))
+    assert again.stream("a").draw() == first.stream("a").draw()  # whatever was drawn before
+    assert len({s.stream(n).draw() for s in (first, second) for n in ("a", "b")}) == 4
     assert [again.draw() for _ in range(1000)] == drawn
     steps = {b - a for a, b in zip(drawn, drawn[1:], strict=False)}
     assert len(steps) == 999, "no progression"
