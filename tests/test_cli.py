@@ -409,8 +409,8 @@ def test_what_is_said_of_other_peoples_names_cannot_command_a_terminal(
 def test_nohup_goes_on_being_ignored() -> None:
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from harness.commands.run import _interruptible\n"
-        "with _interruptible(): signal.raise_signal(signal.SIGHUP)\n"
+        "from harness.commands.run import interruptible\n"
+        "with interruptible(): signal.raise_signal(signal.SIGHUP)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
