@@ -107,7 +107,7 @@ def _alarms(task: Task, base: Submission, head: Submission, device: str, count: 
     for _ in range(count):
         begin = time.monotonic()
         speed = compare(task, base, head, device)
-        total += any(shape.pace is Pace.SLOWER for shape in speed.shapes)
+        total += bool(speed.at(Pace.SLOWER))
         print(f"{row(head.name, speed)} {time.monotonic() - begin:.0f} |", flush=True)
     return total
 

@@ -32,8 +32,9 @@ from harness.model import (
     Stop,
     Timing,
     Verdict,
+    reduced_precision,
 )
-from harness.timing import FLOOR_SHARE, Estimate, doubts_of
+from harness.timing import FLOOR_SHARE, Estimate, doubts_of, summarise
 
 FORMAT = "kernel-harness bundle"
 SCHEMA = 1
@@ -49,6 +50,7 @@ _ID = re.compile(r"[0-9a-f]{12}")
 _KINDS = ("cpu", "cuda")
 #: No clock that times are read from steps by more.
 _COARSEST_NS = 1000.0
+_BESIDE_THE_CENTRE = ("mean_ns", "std_ns", "best_ns", "worst_ns", "host_median_ns")
 #: Arithmetic repeated on another machine differs by rounding only.
 _SAME = 1e-9
 #: A process's offset comes back from medians, hence not to the last digit.
@@ -161,10 +163,7 @@ def _case_problems(run: Run) -> list[str]:
             found.append(f"{label}: its samples say {', '.join(silent)}, and it does not")
     if spent_ns > run.duration_ns:
         found.append("its samples took longer than the whole run")
-    rough = any(
-        isinstance(c.outcome, Passed) and c.outcome.check.strict_mismatches for c in run.cases
-    )
-    if rough and run.verdict is Verdict.PASSED and Doubt.REDUCED_PRECISION not in run.doubts:
+    if reduced_precision(run.cases) and Doubt.REDUCED_PRECISION not in run.doubts:
         found.append("its checks say reduced precision, and it does not")
     return found
 
@@ -232,20 +231,20 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
     if not _follow(timing, clock):
         found.append("a process's published median does not follow from its samples")
     blocks = [one.samples_ns for one in estimates]
-    least, most = (
-        stats.half_width(stats.process_interval(blocks, tick=tick)) for tick in (0.0, _COARSEST_NS)
-    )
     stated = stats.half_width(stats.Interval(timing.median_ns, timing.low_ns, timing.high_ns))
-    if stated < least * (1 - _ROUNDED):
+    if stated < _half_width(blocks) * (1 - _ROUNDED):
         found.append("its interval is narrower than its samples allow")
-    narrow = stats.half_width(stats.process_interval(blocks, between=0.0)) <= stats.NOISY_SHARE
-    if timing.stop is Stop.PRECISION and not narrow:
-        found.append("its samples are not as precise as its stop says")
-    if stated > most * (1 + _ROUNDED):
+    if stated > _half_width(blocks, tick=_COARSEST_NS) * (1 + _ROUNDED):
         found.append("its interval is wider than its samples make it")
+    if timing.stop is Stop.PRECISION and _half_width(blocks, between=0.0) > stats.NOISY_SHARE:
+        found.append("its samples are not as precise as its stop says")
     if timing.floor_ns is not None and timing.median_ns < FLOOR_SHARE * timing.floor_ns:
         found.append("it is faster than its device's floor")
     return found
+
+
+def _half_width(blocks: Sequence[Sequence[float]], **assumed: float) -> float:
+    return stats.half_width(stats.process_interval(blocks, **assumed))
 
 
 def _follow(timing: Timing, clock: Clock) -> bool:
@@ -270,22 +269,15 @@ def _follow(timing: Timing, clock: Clock) -> bool:
 
 def _summarises(timing: Timing, estimates: Sequence[Estimate]) -> bool:
     """Whether what is said of the samples beside their centre is so."""
-    flat = [value for one in estimates for value in one.samples_ns]
-    if (timing.samples, timing.processes) != (len(flat), len(estimates)):
+    again = summarise(estimates, timing.blocks, stop=timing.stop)
+    if (timing.samples, timing.processes) != (again.samples, again.processes):
         return False
-    std = stats.sample_std(flat)
-    hosts = [float(ns) for block in timing.blocks if block.calls == 1 for ns in block.host_ns]
-    host = stats.median(hosts) if hosts else None
-    if (timing.std_ns is None, timing.host_median_ns is None) != (std is None, host is None):
-        return False
-    pairs = [
-        (timing.host_median_ns or 0.0, host or 0.0),
-        (timing.mean_ns, stats.mean(flat)),
-        (timing.best_ns, min(flat)),
-        (timing.worst_ns, max(flat)),
-        (timing.std_ns or 0.0, std or 0.0),
-    ]
-    return all(math.isclose(a, b, rel_tol=_ROUNDED, abs_tol=1.0) for a, b in pairs)
+    pairs = [(getattr(timing, name), getattr(again, name)) for name in _BESIDE_THE_CENTRE]
+    return all(
+        (a is None) == (b is None)
+        and math.isclose(a or 0.0, b or 0.0, rel_tol=_ROUNDED, abs_tol=1.0)
+        for a, b in pairs
+    )
 
 
 def replayed(old: Run, new: Run) -> tuple[tuple[CaseResult, CaseResult | None], ...]:

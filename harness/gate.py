@@ -160,15 +160,15 @@ def with_speed(
         message = f"its speed could not be compared: {speed.message}"
     elif speed.message:
         state, message = State.FAILED, speed.message
-    elif slower := [s for s in speed.shapes if s.pace is Pace.SLOWER]:
+    elif slower := speed.at(Pace.SLOWER):
         worst = max(slower, key=lambda s: s.ratio)
         state = State.FAILED
-        least = "at least " if any(s.pace is Pace.AMBIGUOUS for s in speed.shapes) else ""
+        least = "at least " if speed.at(Pace.AMBIGUOUS) else ""
         message = (
             f"slower than {speed.baseline} on {least}{len(slower)} of {len(speed.shapes)} shapes; "
             f"worst {worst.shape}: {worst.percent} (allowed: {speed.max_percent:g}%)"
         )
-    elif unsure := [s for s in speed.shapes if s.pace is Pace.AMBIGUOUS]:
+    elif unsure := speed.at(Pace.AMBIGUOUS):
         message = (
             f"could not tell in time whether it is {speed.max_percent:g}% slower than "
             f"{speed.baseline} on {len(unsure)} of {len(speed.shapes)} shapes (--budget gives "
@@ -247,10 +247,8 @@ def _counted(report: GateReport, state: State) -> str:
     said = f"{report.count(state)} {state}"
     if state is not State.VERIFIED:
         return said
-    unsure = sum(f.state is state and _ambiguous(f) for f in report.findings)
+    unsure = sum(
+        f.state is state and f.speed is not None and bool(f.speed.at(Pace.AMBIGUOUS))
+        for f in report.findings
+    )
     return f"{said}, {unsure} of them with a time too close to call" if unsure else said
-
-
-def _ambiguous(finding: Finding) -> bool:
-    shapes = finding.speed.shapes if finding.speed is not None else ()
-    return any(shape.pace is Pace.AMBIGUOUS for shape in shapes)

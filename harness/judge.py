@@ -26,6 +26,7 @@ from harness.model import (
     Task,
     Timing,
     Verdict,
+    reduced_precision,
 )
 from harness.plan import plan
 from harness.prepare import COMPETITION, Preparer, Seeds
@@ -166,9 +167,7 @@ class Judge:
             found.append(Doubt.ROOT_WORKER)
         for result in timings:
             found += timing.doubts_of(result)
-        checks = [r.outcome.check for r in results if r.outcome.check is not None]
-        right = all(r.verdict is Verdict.PASSED for r in results)
-        if right and any(c.strict_mismatches for c in checks):
+        if reduced_precision(results):
             found.append(Doubt.REDUCED_PRECISION)
         if "emulated" in self._bench.facts:
             found.append(Doubt.EMULATED)

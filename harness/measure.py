@@ -44,7 +44,6 @@ class _Sampling:
     """What has been measured of one shape so far, over all worker processes."""
 
     shape: Shape
-    rule: timing.StoppingRule
     seeds: Seeds  # of the present process
     blocks: list[Block] = field(default_factory=list)
     estimates: list[timing.Estimate] = field(default_factory=list)
@@ -78,7 +77,7 @@ class Measurement:
 
     def run(self, shapes: Sequence[Shape]) -> list[CaseResult]:
         """Time every shape in several fresh processes, in another order in each."""
-        samplings = [_Sampling(s, timing.StoppingRule(self._budget), self._seeds) for s in shapes]
+        samplings = [_Sampling(s, self._seeds) for s in shapes]
         begin_ns = time.monotonic_ns()
         process = 0
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
@@ -136,6 +135,7 @@ class Measurement:
         failure = self._warm_up(sampling)
         if failure is not None:
             return failure
+        rule = timing.StoppingRule(self._budget)
         begin_ns, singles, tripped = time.monotonic_ns(), list[Window](), 0
         stop: Stop | None = None
         while stop is None:
@@ -150,8 +150,8 @@ class Measurement:
                     return Failed(Verdict.TAMPERED, _early(tripped, len(singles) + tripped))
                 continue
             singles.append(window)
-            sampling.rule.add(process, self._device.net_ns(window))
-            stop = sampling.rule.stop(process, time.monotonic_ns() - begin_ns, share_ns)
+            rule.add(self._device.net_ns(window))
+            stop = rule.stop(time.monotonic_ns() - begin_ns, share_ns)
         sampling.stop = stop
         return self._finish(sampling, process, singles)
 

@@ -332,6 +332,13 @@ class CaseResult:
         return self.outcome.timing if isinstance(self.outcome, Passed) else None
 
 
+def reduced_precision(results: Sequence[CaseResult]) -> bool:
+    """Whether all passed, and some were less exact than float32 sums."""
+    return all(isinstance(r.outcome, Passed) for r in results) and any(
+        isinstance(r.outcome, Passed) and r.outcome.check.strict_mismatches for r in results
+    )
+
+
 def reached(failed: Sequence[CaseResult]) -> list[CaseResult]:
     """Of cases that did not pass, those that somebody tried; one at least where there are any."""
     tried, over = [], False

@@ -187,7 +187,8 @@ class Confined:
 def harden_self() -> None:
     """Make this process unreadable for others of its user, and the parent of its orphans.
 
-    Call it first thing in the judge: exec and a change of user undo it.  Raises SandboxError.
+    When memory runs out it goes before programs that are not ours.  Call it first thing in the
+    judge: exec and a change of user undo it.  Raises SandboxError.
     """
     confine.end_first(500)
     if not (confine.set_dumpable(False) and confine.become_subreaper()):

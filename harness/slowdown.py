@@ -74,6 +74,10 @@ class Speed:
     message: str = ""  # why there is no comparison
     absent: Absent | None = None  # what there is no time of, where it is not the submission's own
 
+    def at(self, pace: Pace) -> tuple[ShapeSpeed, ...]:
+        """The shapes of which this is known."""
+        return tuple(shape for shape in self.shapes if shape.pace is pace)
+
 
 def compare(
     measure: Measure,

@@ -34,7 +34,7 @@ WARM_SHARE = 0.01
 
 
 class StoppingRule:
-    """Initialise, add samples, ask: arithmetic alone, so that every path can be tested.
+    """When to end sampling in one process: arithmetic alone, so that every path can be tested.
 
     Looks at the interval only when the number of samples has doubled since the last look: looking
     after each sample stops on lucky streaks (TIMING 2.8: coverage falls to 25 to 66%).
@@ -42,18 +42,18 @@ class StoppingRule:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._samples: dict[int, list[float]] = {}
+        self._samples: list[float] = []
         self._next_look = budget.min_samples
 
-    def add(self, process: int, value_ns: float) -> None:
-        self._samples.setdefault(process, []).append(value_ns)
+    def add(self, value_ns: float) -> None:
+        self._samples.append(value_ns)
 
-    def stop(self, process: int, spent_ns: int, share_ns: int) -> Stop | None:
-        """Why sampling in this process should end now, or None.
+    def stop(self, spent_ns: int, share_ns: int) -> Stop | None:
+        """Why sampling should end now, or None.
 
-        `spent_ns` counts against this process's `share_ns` only once there are `min_samples`.
+        `spent_ns` counts against the process's `share_ns` only once there are `min_samples`.
         """
-        count = len(self._samples.get(process, ()))
+        count = len(self._samples)
         if count < self._budget.min_samples:
             return None
         if self._budget.processes > 1:
@@ -68,11 +68,8 @@ class StoppingRule:
 
     def _precise(self) -> bool:
         """Whether the 95% interval over what was added is as narrow as the budget asks."""
-        blocks = list(self._samples.values())
-        if not blocks or min(map(len, blocks)) < self._budget.min_samples:
-            return False
         # What one process cannot show of the others is a doubt, not a reason to sample it for ever.
-        interval = stats.process_interval(blocks, between=0.0)
+        interval = stats.process_interval([self._samples], between=0.0)
         return stats.half_width(interval) <= self._budget.precision
 
 

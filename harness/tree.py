@@ -91,13 +91,11 @@ def name(pid: int) -> str:
 def cpu_ns(pid: int) -> int:
     """CPU time of a tree so far, ended and reaped members included (those in 10 ms steps)."""
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    total = 0
-    for member in (pid, *descendants(pid)):
-        fields = _stat(member)
-        if fields is None:
-            continue
-        total += (int(fields[13]) + int(fields[14])) * tick_ns  # cutime, cstime
-        total += clocks((member,)).get(member, 0)
+    members = (pid, *descendants(pid))
+    total = sum(clocks(members).values())
+    for member in members:
+        if (fields := _stat(member)) is not None:
+            total += (int(fields[13]) + int(fields[14])) * tick_ns  # cutime, cstime
     return total
 
 

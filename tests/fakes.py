@@ -156,9 +156,9 @@ def make_run(
     created_ns = EPOCH_NS + round(created * 1e9)
     who = f"{author}-{name}".encode(errors="surrogatepass")
     known = who.hex()[:2] + hashlib.sha256(who).hexdigest()
+    in_order = f"{round(created * 1000) % 10**6:06d}{known[:6]}"  # of time, then of authors
     return Run(
-        id=id
-        or f"{round(created * 1000) % 10**6:06d}{known[:6]}",  # in order of time, then of authors
+        id=id or in_order,
         task=task,
         task_digest=digest,
         mode=mode,

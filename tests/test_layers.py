@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, str], ...] = (
     (
         "files",
         "strict_yaml task sources revision signature sqlite_file database store machine baseline "
-        "bundle verdict_cache gate_controls",
+        "bundle verdict_cache gate_controls whole_file",
     ),
     ("render", "render.*"),
     (

@@ -147,7 +147,7 @@ def finish(tripped: Sequence[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[An
     monkeypatch.setattr(
         Measurement, "_checked", lambda *_: SimpleNamespace(tripped=device.tripped.pop(0))
     )
-    sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET), Seeds())
+    sampling = measure._Sampling(SHAPE, Seeds())
     return made._finish(sampling, 0, []), device
 
 
@@ -247,10 +247,34 @@ def test_a_shapes_inputs_depend_on_no_other_shape_so_that_a_replay_has_the_same(
         )
         for _ in range(others):
             seeds.draw()
-        sampling = measure._Sampling(SHAPE, StoppingRule(BUDGET), seeds)
+        sampling = measure._Sampling(SHAPE, seeds)
         made._sample(sampling, 2, 1)
         drawn.append([sampling.seeds.draw() for _ in range(3)])
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 3
+
+
+def stopped(
+    budget: Budget, values: Sequence[float], *, spent_ns: int = 0
+) -> tuple[int, Stop | None]:
+    """How many samples of one process are taken, and why no more."""
+    rule = StoppingRule(budget)
+    for count, value in enumerate(values, start=1):
+        rule.add(value)
+        if (why := rule.stop(spent_ns, 1_000)) is not None:
+            return count, why
+    return len(values), None
+
+
+def test_one_process_is_sampled_until_it_is_precise_or_the_time_or_the_number_is_used_up() -> None:
+    one = replace(BUDGET, processes=1)
+    noisy = [1_000.0 * (1 + 0.5 * random.Random(i).random()) for i in range(200)]
+    assert stopped(one, [1_000.0] * 200) == (30, Stop.PRECISION)
+    assert stopped(one, noisy) == (120, Stop.SAMPLES)
+    assert stopped(one, noisy, spent_ns=1_000) == (30, Stop.BUDGET)
+    assert stopped(one, noisy[:29], spent_ns=1_000) == (29, None)
+    # Looked at with 30, 60 and 120 samples: what is precise in between ends nothing.
+    assert stopped(one, noisy[:30] + [1_000.0] * 170) == (120, Stop.PRECISION)
+    assert stopped(BUDGET, noisy) == (30, Stop.SAMPLES)  # other processes say more
 
 
 def test_no_more_time_is_asked_for_where_it_would_not_help() -> None:
@@ -273,5 +297,5 @@ def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPa
     made = Measurement(
         nothing, nothing, nothing, nothing, nothing, nothing, BUDGET, nothing, observe=False
     )
-    kept: Any = made._checked(measure._Sampling(SHAPE, StoppingRule(BUDGET), Seeds()), 1, "a call")
+    kept: Any = made._checked(measure._Sampling(SHAPE, Seeds()), 1, "a call")
     assert kept.answers == () and kept.elapsed_ns == 1_000

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from harness import whole_file
 from harness.commands import options
 from harness.commands.gate_files import TASK_FOLDERS, real
 from harness.errors import HarnessError, UsageError
@@ -81,7 +82,6 @@ class Reports:
 
         One output that cannot be written takes no other with it.
         """
-        from harness.commands import page_file
         from harness.render import github
         from harness.render.junit import junit
 
@@ -98,7 +98,7 @@ class Reports:
                     if option == "--junit"
                     else github.summary(report, limit=COMMENT_BYTES)
                 )
-                page_file.put(path, made.encode("utf-8", "backslashreplace"))
+                whole_file.put(path, made.encode("utf-8", "backslashreplace"))
         if failed:
             raise HarnessError("\n".join(failed))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import whole_file
 from harness.errors import StoreError, UsageError
 from harness.model import Board, Mode, Run
 from harness.store import MissingStore, Store, open_store
@@ -61,32 +61,9 @@ def megabytes(size: int) -> str:
 
 
 def replace_file(file: Path, data: bytes) -> int:
-    """`put`, and the size.  Raises UsageError when it cannot be written."""
+    """`whole_file.put`, and the size.  Raises UsageError when it cannot be written."""
     try:
-        put(file, data)
+        whole_file.put(file, data)
     except OSError as error:
         raise UsageError(f"{file}: cannot be written ({error.strerror})") from None
     return len(data)
-
-
-def put(file: Path, data: bytes) -> None:
-    """Write a file; its reader sees the old one or the new one, never a half.  Raises OSError.
-
-    A link is followed, another name of the same file is not; a pipe or a device is written to, as
-    it is.
-    """
-    if file.exists() and not file.is_file():
-        with file.open("wb") as stream:
-            stream.write(data)
-    else:
-        _replace(Path(os.path.realpath(file)), data)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    half = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        half.write_bytes(data)
-        half.replace(file)
-    except OSError:
-        half.unlink(missing_ok=True)
-        raise

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from pathlib import Path
 
 import torch
 
-from harness import machine, stats
+from harness import machine, stats, whole_file
 from harness.devices.bodies import Bodies, events
 
 #: Large enough that ramp and tail of the read do not show: 4 GiB take about 1 ms on an H200.
@@ -93,6 +92,4 @@ def _save(known: dict[str, float]) -> None:
     with contextlib.suppress(OSError):
         path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        fresh.replace(path)
+        whole_file.put(path, json.dumps(known, indent=1).encode())

@@ -160,15 +160,10 @@ def _speed_tests(finding: Finding) -> Iterator[_Test]:
         failed = shape.pace is Pace.SLOWER
         # Ambiguous fails only where --strict made the whole submission fail.
         unsure = shape.pace is Pace.AMBIGUOUS
-        decided = _slower(finding) or speed.message
+        decided = speed.at(Pace.SLOWER) or speed.message
         strict = unsure and finding.state is State.FAILED and not decided
         kind: Kind = "failure" if failed or strict else "skipped" if unsure else "passed"
         yield _Test(f"speed {shape.shape.label}", kind, shape.pace.value, said)
-
-
-def _slower(finding: Finding) -> bool:
-    shapes = finding.speed.shapes if finding.speed is not None else ()
-    return any(shape.pace is Pace.SLOWER for shape in shapes)
 
 
 def _add(suite: ElementTree.Element, test: _Test, classname: str) -> None:

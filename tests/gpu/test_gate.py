@@ -32,7 +32,7 @@ def test_a_planted_three_percent_is_found(task: Task, original: Submission) -> N
     times = slowdown.times_of(gate_power.run_once(task, original, DEVICE, 1))
     base, delayed = (gate_power.delayed(original, times, share) for share in (0.0, 0.03))
     speed = gate_power.compare(task, base, delayed, DEVICE)
-    slower = [shape for shape in speed.shapes if shape.pace is Pace.SLOWER]
+    slower = speed.at(Pace.SLOWER)
     assert slower, gate_power.row("3%", speed)
     # The comparison ends with the first shape that is slower: estimates are rough, intervals hold.
     assert all(s.low < 1.045 and s.high > 1.02 for s in slower), gate_power.row("3%", speed)
