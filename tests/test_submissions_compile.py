@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,16 @@ def test_the_formula_of_torch_compile_is_right(
     module = load("torch_compile", ROOT / "submissions/torch_compile.py")
     data = generate_input(128, 448, 2, 2, inputs=family)
     assert_strict(data, module.custom_kernel(data), family)
+
+
+def test_torch_compile_is_compiled_for_sizes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards are made before any backend is asked, so the one that compiles nothing shows them."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    module = load("torch_compile", ROOT / "submissions/torch_compile.py")
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for shape in ((128, 64, 3), (256, 448, 5), (128, 64, 1), (128, 2048, 2), (384, 1088, 1)):
+            data = generate_input(*shape, 4, inputs="normal")
+            assert_strict(data, module.custom_kernel(data), "normal")
 
 
 INTERPRET = f"""

@@ -72,6 +72,14 @@ def test_every_shape_passes_the_strict_tier(name: str, shape: tuple[int, int, in
     assert_strict(data, kernel(name)(data), "all_codes")
 
 
+def test_torch_compile_compiles_no_more_after_its_import() -> None:
+    custom_kernel = kernel("torch_compile")
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for shape in (*SMALL, *EDGES):
+            data = generate_input(*shape, 18, inputs="normal", device="cuda")
+            assert_strict(data, custom_kernel(data), "normal")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hundred_repeats_agree_to_the_last_bit(name: str) -> None:
     for shape in ((7168, 2048, 4), (640, 1536, 2)):
