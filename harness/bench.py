@@ -104,7 +104,9 @@ class Bench:
 
     def window(self, inputs: Sequence[Prepared], *, timed: bool) -> Window | Failed:
         """One window on as many calls as there are inputs, in a living worker."""
-        ready = self._ready(inputs[0].frame, len(inputs))
+        frame = inputs[0].frame
+        sets = self._device.buffer_sets(frame) if timed else 1
+        ready = self._ready(frame, max(len(inputs), sets))
         if isinstance(ready, Failed):
             return ready
         session, exchange = ready
@@ -183,10 +185,10 @@ class Bench:
         return self._device.ordered(self._session, self._mapped[2], inputs, timeout_ns=timeout_ns)
 
     def _map(self, session: Session, frame: Frame, slots: int) -> Exchange | Failed:
-        """Shared buffers that fit: the last ones where the layout is the same."""
+        """Shared buffers that fit: the last ones, where of this layout there are enough."""
         if self._mapped is not None:
             last, had, exchange = self._mapped
-            if last == frame and had == slots:
+            if last == frame and had >= slots:
                 return exchange
             self._mapped = None
             exchange.close()

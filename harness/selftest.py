@@ -38,9 +38,9 @@ def metrology(task: Task, device: Device, launcher: Launcher, emit: Emit) -> Sel
         emit(Progress("timing kernels of known length"))
         bodies = ["null", "spin:0", *(f"spin:{round(us * clock_hz / 1e6)}" for us in LENGTHS_US)]
         read = f"read:{READ_BYTES}"
-        times = known.published(device, session, [*bodies, read], READ_BYTES, WINDOWS)
-        cupti_ns = known.cupti_ns(device, session, read, READ_BYTES)
-        gap_ns = known.cupti_ns(device, session, "spin:0", READ_BYTES)
+        times, by_cupti = known.published(
+            device, session, [*bodies, read], READ_BYTES, WINDOWS, by_cupti=(read, "spin:0")
+        )
     finally:
         session.close()
     return SelfTestReport(
@@ -51,7 +51,7 @@ def metrology(task: Task, device: Device, launcher: Launcher, emit: Emit) -> Sel
             ("empty event pair, taken off every time, in ns", device.empty_pair_ns),
             ("empty kernel, stated and not taken off, in ns", times["spin:0"]),
         ),
-        _lines(times, bodies[2:], read, cupti_ns, gap_ns),
+        _lines(times, bodies[2:], read, by_cupti[read], by_cupti["spin:0"]),
     )
 
 

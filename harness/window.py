@@ -175,6 +175,9 @@ class Device(Protocol):
 
     def exchange(self, frame: Frame, slots: int) -> Exchange: ...
 
+    def buffer_sets(self, frame: Frame) -> int:
+        """How many sets of buffers timed calls of one shape should take turns in."""
+
     def window(
         self,
         session: Session,
@@ -232,6 +235,10 @@ class SingleCalls:
 
     def calibrate(self, session: Session) -> None:
         """Nothing to learn: no bracket on the device."""
+
+    def buffer_sets(self, frame: Frame) -> int:
+        """One: what is shared is copied from, or is host memory."""
+        return 1
 
     def net_ns(self, window: Window) -> float:
         """All of it: the message to the worker and back is no constant that could be taken off."""

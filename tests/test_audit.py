@@ -1,7 +1,7 @@
 """What a worker's claims are worth against the judge's clock: lies, merged calls, noise.
 
-Times are those of an H200: a window costs 289.7 us beside a kernel that computes, 291.2 us beside
-one that reads, each within 0.6 us from p10 to p90.
+Times are those of an H200: a window costs 290.5 us beside a kernel that computes, 294.2 us beside
+one that streams, 296.5 us beside one that fills the L2, each within 1.6 us from p10 to p90.
 """
 
 from __future__ import annotations
@@ -19,16 +19,24 @@ from hypothesis import strategies as st
 
 from harness import stats
 from harness.devices import calibration as clocks
-from harness.devices.calibration import Calibration, Overhead, audit
+from harness.devices.calibration import Calibration, Overhead
 from harness.devices.patience import AGAIN, LONG_NS, WAITS, Patience, reached
 from harness.model import Failed, Stop, Verdict
 from harness.timing import summarise
 from harness.window import Audited, Window
 
-COMPUTE_NS, MEMORY_NS, HALF_NS, PAIR_NS = 289_700.0, 291_200.0, 300.0, 1_500.0
+COMPUTE_NS, MEMORY_NS, CACHED_NS, HALF_NS, PAIR_NS = 290_500.0, 294_200.0, 296_500.0, 800.0, 2_900.0
+FEW_BYTES, MANY_BYTES = 31_457_280, 125_829_120
+
+
+def around(median_ns: float) -> Overhead:
+    return Overhead(median_ns - HALF_NS, median_ns, median_ns + HALF_NS)
+
+
 MACHINE = Calibration(
-    compute=Overhead(COMPUTE_NS - HALF_NS, COMPUTE_NS, COMPUTE_NS + HALF_NS),
-    memory=Overhead(MEMORY_NS - HALF_NS, MEMORY_NS, MEMORY_NS + HALF_NS),
+    compute=around(COMPUTE_NS),
+    memory=around(MEMORY_NS),
+    cached=((FEW_BYTES, around(MEMORY_NS)), (MANY_BYTES, around(CACHED_NS))),
     empty_pair_ns=PAIR_NS,
     empty_kernel_ns=1_000.0,
     flush_ns=400_000.0,
@@ -64,12 +72,23 @@ def windows(
     ]
 
 
+def audit(
+    singles: Sequence[Window],
+    merged: Sequence[Window],
+    calls: int,
+    *,
+    call_bytes: int = FEW_BYTES,
+) -> Audited | Failed:
+    return clocks.audit(MACHINE, 0, singles, merged, calls, call_bytes=call_bytes)
+
+
 def judged(
     call_ns: float,
     claim_ns: float,
     *,
     cost_ns: float = MEMORY_NS,
     merged_ns: float | None = None,
+    call_bytes: int = FEW_BYTES,
     seed: int = 1,
 ) -> Audited | Failed:
     """One process's audit, with as many calls in the long windows as the judge would ask for."""
@@ -83,7 +102,7 @@ def judged(
         cost_ns=cost_ns,
         seed=seed + 1,
     )
-    return audit(MACHINE, 0, singles, merged if calls > 1 else [], calls)
+    return audit(singles, merged if calls > 1 else [], calls, call_bytes=call_bytes)
 
 
 def published_ns(audited: Audited) -> float:
@@ -137,7 +156,7 @@ def test_the_hosts_time_in_the_bracket_of_a_call_that_waits_is_no_lie(
     call_ns: int, host_ns: int
 ) -> None:
     singles = windows(call_ns, call_ns, cost_ns=MEMORY_NS + host_ns, waited=True)
-    found = audit(MACHINE, 0, singles, [], 1)
+    found = audit(singles, [], 1)
     assert isinstance(found, Audited), found
     most_ns = call_ns + host_ns + (MEMORY_NS - COMPUTE_NS) + 150
     assert call_ns - 150 <= published_ns(found) <= most_ns
@@ -158,7 +177,7 @@ def test_two_claims_in_turn_are_published_as_what_their_median_is(
     ]
     calls = clocks.calls_for(MACHINE, call_ns, 1 << 20, PLENTY_BYTES)
     merged = [] if waited else windows(call_ns, call_ns, calls=calls, count=4)
-    found = audit(MACHINE, 0, singles, merged, calls)
+    found = audit(singles, merged, calls)
     assert isinstance(found, Audited), found
     timing = summarise([found.estimate], found.blocks, stop=Stop.SAMPLES)
     assert timing.median_ns >= call_ns * (1 - clocks.RESOLUTION) - 150
@@ -174,7 +193,7 @@ def test_a_submission_that_waits_in_some_of_its_calls_is_no_liar(every: int) -> 
         call_ns = 220_000 if waits else 20_000
         singles += windows(call_ns, call_ns, count=1, seed=number, waited=waits)
     merged = windows(90_000, 90_000, calls=9, count=4, waited=True)
-    found = audit(MACHINE, 0, singles, merged, 9)
+    found = audit(singles, merged, 9)
     assert isinstance(found, Audited), found
     assert published_ns(found) >= 20_000 - 150
 
@@ -183,13 +202,13 @@ def test_a_submission_that_waits_in_some_of_its_calls_is_no_liar(every: int) -> 
 @pytest.mark.parametrize("cost_ns", [COMPUTE_NS, MEMORY_NS])
 def test_pretending_to_wait_hides_no_lie(share: float, cost_ns: float) -> None:
     singles = windows(20_000, share * 20_000, cost_ns=cost_ns, waited=True)
-    found = audit(MACHINE, 0, singles, [], 1)
+    found = audit(singles, [], 1)
     assert isinstance(found, Audited), found
     assert published_ns(found) >= 20_000 - 150
 
 
 def test_a_call_that_waits_cannot_have_taken_longer_than_its_bracket() -> None:
-    assert isinstance(audit(MACHINE, 0, windows(20_000, 400_000, waited=True), [], 1), Failed)
+    assert isinstance(audit(windows(20_000, 400_000, waited=True), [], 1), Failed)
 
 
 def test_a_slow_start_does_not_cost_a_submission_its_place_behind_the_gate() -> None:
@@ -274,11 +293,14 @@ def worst_lie(call_ns: int, cost_ns: float, shares: Sequence[float]) -> float:
 @pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000, 1_000_000])
 def test_the_best_lie_gains_no_more_than_the_clock_is_unsure(call_ns: int) -> None:
     shares = [1 - step / 1000 for step in range(0, 60)]
+    calls = clocks.calls_for(MACHINE, call_ns, 1 << 20, PLENTY_BYTES)
+    unsure = clocks.unsure_ns(MACHINE, clocks.MERGED_WINDOWS) / calls / call_ns
+    assert unsure <= clocks.RESOLUTION or calls == clocks.MAX_CALLS
     for cost_ns in (COMPUTE_NS, MEMORY_NS):
-        assert worst_lie(call_ns, cost_ns, shares) <= 2 * clocks.RESOLUTION + 0.002
+        assert worst_lie(call_ns, cost_ns, shares) <= clocks.RESOLUTION + unsure + 0.002
 
 
-@pytest.mark.parametrize("call_ns", [200_000, 391_000, 800_000])
+@pytest.mark.parametrize("call_ns", [700_000, 800_000, 1_400_000])
 @pytest.mark.parametrize("cost_ns", [COMPUTE_NS, MEMORY_NS])
 @pytest.mark.parametrize("lie_ns", [500, 2_000, 3_000, 5_000, 8_000, 20_000])
 def test_where_single_calls_are_long_enough_a_lie_gains_what_they_leave_open_and_no_percent_more(
@@ -291,6 +313,48 @@ def test_where_single_calls_are_long_enough_a_lie_gains_what_they_leave_open_and
         return
     unsure_ns = clocks.unsure_ns(MACHINE, clocks.MERGED_WINDOWS)
     assert published_ns(found) >= call_ns - clocks.UNACCOUNTED_NS - unsure_ns
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "call_bytes", "cost_ns"),
+    # Medians of an H200, Triton and CuTe kernels (docs/measurements/h200.md).
+    [(13_500, 33_092_096, 294_260), (23_600, 66_083_840, 295_420), (32_800, 66_083_840, 295_900),
+     (40_900, 132_218_368, 296_600)],
+)  # fmt: skip
+def test_what_a_kernel_leaves_of_the_judges_state_in_the_l2_is_no_time_of_its_own(
+    call_ns: int, call_bytes: int, cost_ns: float
+) -> None:
+    for seed in range(20):
+        found = judged(
+            call_ns, call_ns, cost_ns=cost_ns, call_bytes=call_bytes, merged_ns=0.96 * call_ns,
+            seed=seed,
+        )  # fmt: skip
+        assert isinstance(found, Audited) and found.classes == (), found
+
+
+def test_what_two_events_read_is_in_no_estimate_of_a_longer_window() -> None:
+    found = judged(16_000, 16_000, cost_ns=CACHED_NS, merged_ns=18_000)
+    assert isinstance(found, Audited) and found.classes == ("judge clock",)
+    unsure_ns = clocks.unsure_ns(MACHINE, clocks.MERGED_WINDOWS) / clocks.MAX_CALLS
+    assert 18_000 - unsure_ns <= published_ns(found) <= 18_000 + 20
+
+
+@pytest.mark.parametrize("call_bytes", [1, FEW_BYTES, 2 * FEW_BYTES, MANY_BYTES, 10 * MANY_BYTES])
+def test_a_lie_that_the_bracket_shows_is_not_published(call_bytes: int) -> None:
+    """Where longer windows save time, single calls alone bound a lie."""
+    cost_ns = MACHINE.most_after_ns(call_bytes)
+    lie_ns = clocks.UNACCOUNTED_NS + 2_000
+    found = judged(
+        20_000, 20_000 - lie_ns, cost_ns=cost_ns, call_bytes=call_bytes, merged_ns=14_000
+    )
+    assert isinstance(found, Audited) and found.classes == ("judge clock",)
+    assert published_ns(found) >= 20_000 - clocks.UNACCOUNTED_NS - 500
+
+
+def test_the_cost_of_a_bracket_grows_with_what_a_call_touches() -> None:
+    sizes = (0, FEW_BYTES, 2 * FEW_BYTES, MANY_BYTES, 100 * MANY_BYTES)
+    costs = [MACHINE.most_after_ns(size) for size in sizes]
+    assert costs == pytest.approx([MEMORY_NS, MEMORY_NS, 295_350, CACHED_NS, CACHED_NS])
 
 
 # How long the judge waits

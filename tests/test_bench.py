@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from harness.bench import MAX_RESTARTS, Bench
+from harness.devices.turns import Turns
 from harness.errors import DeviceError
 from harness.model import RUN_TOO_LONG, Failed, Limits, Verdict
 
@@ -207,3 +208,41 @@ def test_what_is_too_large_for_a_fresh_worker_is_too_large(
     found = bench.window(INPUTS, timed=False)
     assert isinstance(found, Failed) and found.verdict is Verdict.OUT_OF_MEMORY
     assert len(launcher.spawned) == 1
+
+
+@pytest.mark.parametrize(("timed", "sets"), [(True, 8), (False, 1)])
+def test_timed_calls_take_turns_in_several_sets_of_buffers(timed: bool, sets: int) -> None:
+    bench, _ = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    device: Any = bench._device
+    device.buffer_sets = lambda frame: 8
+    made: list[int] = []
+    real = device.exchange
+
+    def exchange(frame: Any, slots: int) -> Any:
+        made.append(slots)
+        return real(frame, slots)
+
+    device.exchange = exchange
+    for calls in (1, 1, sets):  # a longer window that fits uses them too
+        bench.window(INPUTS * calls, timed=timed)
+    assert made == [sets]
+    bench.window(INPUTS * (sets + 1), timed=timed)
+    assert made == [sets, sets + 1]
+
+
+def test_every_set_of_buffers_has_its_turn() -> None:
+    turns = Turns(8)
+    assert [turns.places(1) for _ in range(9)] == [[i] for i in (*range(8), 0)]
+    for calls in (3, 8, 8):
+        order = turns.places(calls)
+        assert len(set(order)) == calls and set(order) <= set(range(8))
+    assert {tuple(turns.places(8)) for _ in range(20)} != {tuple(range(8))}
+
+
+def test_a_reveal_of_some_slots_takes_its_share_of_all() -> None:
+    turns = Turns(8)
+    turns.knows_quiet(100.0, 800.0)
+    assert [turns.quiet_reveal_ns(n) for n in (1, 2, 8)] == [100.0, 200.0, 800.0]
+    alone = Turns(1)
+    alone.knows_quiet(100.0, 110.0)
+    assert alone.quiet_reveal_ns(1) == 100.0

@@ -23,8 +23,9 @@ MERGED_WINDOWS = 4
 #: bodies that leave dirty lines was 4.5 us above that of a spin kernel (H200).
 SINGLE_SLACK_NS = 5_000.0
 #: How much more of a bracket than calibrated may go without an account.  On an H200 the overhead of
-#: an inline CUDA kernel was 0.4 us above that of our own read, of a CUDA graph up to 2.4 us.
-UNACCOUNTED_NS = 2_000.0
+#: kernels in CUDA C++, Triton and CuTe was 1.3 us below to 1.0 us above that of loads of as many
+#: bytes, over all processes of a shape; in one process of 26 it was 1.6 us above.
+UNACCOUNTED_NS = 1_500.0
 #: Calls in a row may overlap a little, and save the launch; no honest kernel saves more than half
 #: and 2 us of a call by that.
 MERGE_SHARE, MERGE_NS = 0.5, 2_000.0
@@ -44,18 +45,32 @@ class Calibration:
     """Taken in one worker while only our own code had run in it."""
 
     compute: Overhead  # a spin kernel
-    memory: Overhead  # a cold read of as many bytes as the L2 holds
+    memory: Overhead  # a cold streaming read of as many bytes as the L2 holds
+    # Cold cached loads of few and of many bytes.  The less of the judge's state they leave in the
+    # L2, the longer the switch back to it takes: 294 us after 33 MB, 296.5 after 132 MB (H200).
+    cached: tuple[tuple[int, Overhead], tuple[int, Overhead]]
     empty_pair_ns: float  # two events with nothing between them; taken off every published time
     empty_kernel_ns: float  # published time of a kernel that returns at once; not taken off
     flush_ns: float  # how long the judge's own flush takes when nobody disturbs it
 
     @property
+    def _all(self) -> tuple[Overhead, ...]:
+        return (self.compute, self.memory, *(overhead for _, overhead in self.cached))
+
+    @property
     def least_ns(self) -> float:
-        return min(self.compute.median_ns, self.memory.median_ns)
+        return min(o.median_ns for o in self._all)
 
     @property
     def most_ns(self) -> float:
-        return max(self.compute.median_ns, self.memory.median_ns)
+        return max(o.median_ns for o in self._all)
+
+    def most_after_ns(self, call_bytes: int) -> float:
+        """The most that a bracket costs around a call that touches so many bytes."""
+        (few, less), (many, more) = self.cached
+        share = math.log(max(few, min(many, call_bytes)) / few) / math.log(many / few)
+        cached_ns = less.median_ns + share * (more.median_ns - less.median_ns)
+        return max(self.compute.median_ns, self.memory.median_ns, cached_ns)
 
     @property
     def taken_off_ns(self) -> float:
@@ -65,7 +80,7 @@ class Calibration:
     @property
     def jitter_ns(self) -> float:
         """Half of the distance from p10 to p90 of one window's overhead."""
-        return max(o.high_ns - o.low_ns for o in (self.compute, self.memory)) / 2
+        return max(o.high_ns - o.low_ns for o in self._all) / 2
 
 
 def overhead(brackets_ns: Sequence[float], claims_ns: Sequence[float]) -> Overhead:
@@ -99,11 +114,13 @@ def audit(
     singles: Sequence[Window],
     merged: Sequence[Window],
     calls: int,
+    *,
+    call_bytes: int,
 ) -> Audited | Failed:
     """Hold one process's claims against the judge's clock.
 
     The bracket bounds a claim only through the known overhead, so a claim of a single call is known
-    to some 2 us; windows of K calls divide that by K.  A claim that the judge's clock allows is
+    to some 1.5 us; windows of K calls divide that by K.  A claim that the judge's clock allows is
     published, since its jitter is smaller; a smaller one is replaced by the judge's own estimate,
     and one that no measuring error explains is `tampered` (tests/exploits/zoo/a1_patch_timer.py).
 
@@ -124,12 +141,13 @@ def audit(
     if not low <= gap_ns <= high:
         return Failed(Verdict.TAMPERED, _disagree(claim_ns, claim_ns + gap_ns - high, calls=1))
     published_ns = max(1.0, claim_ns - calibration.empty_pair_ns)
-    judged_ns = max(1.0, stats.median(brackets) - calibration.most_ns - calibration.empty_pair_ns)
-    # Single calls alone bound a call to 2 us, and a worker that merges the calls of a longer
+    cost_ns = calibration.most_after_ns(call_bytes) + calibration.empty_pair_ns
+    judged_ns = max(1.0, stats.median(brackets) - cost_ns)
+    # Single calls alone bound a call to 1.5 us, and a worker that merges the calls of a longer
     # window, where that saves time, cannot take this bound down with it.
     least_ns = judged_ns - UNACCOUNTED_NS
     if merged:
-        whole_ns = stats.median([float(w.elapsed_ns) for w in merged])
+        whole_ns = stats.median([float(w.elapsed_ns) for w in merged]) - calibration.empty_pair_ns
         least_ns = max(least_ns, (whole_ns - calibration.most_ns - calibration.jitter_ns) / calls)
         most_ns = (whole_ns - calibration.least_ns + calibration.jitter_ns) / calls
         judged_ns = (whole_ns - calibration.memory.median_ns) / calls

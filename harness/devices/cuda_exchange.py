@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from harness.devices import driver
+from harness.devices.turns import Turns
 from harness.exchange import GUARD_BYTES, TensorSpec, raw_bytes, view_as
 from harness.window import Answer, Frame, Prepared
 
@@ -40,8 +41,8 @@ class CudaExchange:
     def __init__(self, frame: Frame, slots: int, device: int, kernels: tuple[int, int]) -> None:
         """`kernels`: descriptor and size of our own compiled kernels, for the worker's use."""
         self.slots = slots
+        self.turns = Turns(slots)
         self._kernels = kernels
-        self.quiet_reveal_ns = 0.0  # set by the device that owns this exchange
         self._frame = frame
         cuda = torch.device(f"cuda:{device}")
         self._band = torch.frombuffer(bytearray(os.urandom(GUARD_BYTES)), dtype=torch.uint8).to(
@@ -79,10 +80,13 @@ class CudaExchange:
         buffers = [buffer.mapping.size for slot in self._slots for buffer in slot]
         return [self._signals.size, *buffers, self._kernels[1]]
 
-    def junk(self) -> None:
-        """Overwrite every input, so that whoever looks before the reveal sees noise."""
-        for slot in self._slots:
-            for buffer in slot:
+    def junk(self, order: Sequence[int]) -> None:
+        """Overwrite what the next window uses, so that whoever looks before its reveal sees noise.
+
+        What lies in the others has been seen: inputs and answers of calls that are over.
+        """
+        for index in order:
+            for buffer in self._slots[index]:
                 whole = buffer.payload.numel() // 8 * 8
                 buffer.payload[:whole].view(torch.int64).random_()
                 buffer.payload[whole:].fill_(0xA5)
@@ -101,23 +105,26 @@ class CudaExchange:
                 # 0xFFFF reads as NaN in every float; the low bits change from call to call.
                 slot[i].payload.fill_(0xFF)
 
-    def room(self) -> list[list[torch.Tensor]]:
-        """Private memory for a snapshot."""
+    def room(self, calls: int) -> list[list[torch.Tensor]]:
+        """Private memory for a snapshot of so many calls."""
         return [
-            [torch.empty_like(slot[i].payload) for i in self._answerable()] for slot in self._slots
+            [torch.empty_like(self._slots[0][i].payload) for i in self._answerable()]
+            for _ in range(calls)
         ]
 
-    def snapshot(self, taken: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Copy every place an answer may be, of every slot, into `room`; allocates nothing."""
-        for slot, copies in zip(self._slots, taken, strict=True):
+    def snapshot(self, taken: Sequence[Sequence[torch.Tensor]], order: Sequence[int]) -> None:
+        """Copy every place an answer of these calls may be into `room`; allocates nothing."""
+        for copies, index in zip(taken, order, strict=True):
             for i, copy in zip(self._answerable(), copies, strict=True):
-                copy.copy_(slot[i].payload)
+                copy.copy_(self._slots[index][i].payload)
 
-    def unchanged_since(self, taken: Sequence[Sequence[torch.Tensor]]) -> bool:
+    def unchanged_since(
+        self, taken: Sequence[Sequence[torch.Tensor]], order: Sequence[int]
+    ) -> bool:
         """Whether the answers still are what the snapshot holds."""
         same = [
-            torch.all(slot[i].payload == copy)
-            for slot, copies in zip(self._slots, taken, strict=True)
+            torch.all(self._slots[index][i].payload == copy)
+            for copies, index in zip(taken, order, strict=True)
             for i, copy in zip(self._answerable(), copies, strict=True)
         ]
         return bool(torch.stack(same).all().item())
@@ -134,12 +141,11 @@ class CudaExchange:
         base = {"input": 0, "output": len(self._frame.inputs)}
         states: list[torch.Tensor] = []
         outputs: list[tuple[torch.Tensor, ...]] = []
-        for prepared, index in zip(inputs, order, strict=True):
+        for prepared, copies, index in zip(inputs, taken, order, strict=True):
             found = []
             for kind, number in where:
                 i = base[kind] + number
-                copy = taken[index][places.index(i)]
-                found.append(view_as(copy, self._slots[index][i].spec))
+                found.append(view_as(copies[places.index(i)], self._slots[index][i].spec))
             outputs.append(tuple(found))
             states.append(self._state(index, prepared))
         flags = torch.stack(states).tolist()

@@ -24,40 +24,60 @@ if TYPE_CHECKING:
 #: As much as an H200's L2 holds: a read of it meets DRAM, as the shipped task's kernels do.
 CALIBRATION_BYTES = 64 << 20
 SPIN_CYCLES = 20_000
-#: Windows of each body that are thrown away: the first ones load modules and raise the clock.
-WARM_WINDOWS = 4
+#: Windows of the first body that are thrown away, in which the clock rises; then of every body, in
+#: the first of which its kernel is loaded.
+WARM_WINDOWS, LOAD_WINDOWS = 4, 1
+#: Calls that CUPTI watches; the times of cold reads scatter by 1.5%.
+CUPTI_CALLS = 30
 TIMEOUT_NS = 10_000_000_000
 
 
 def calibrate(device: CudaDevice, session: Session) -> Calibration:
-    """What the judge's bracket and the worker's events read around nothing, a spin and a read."""
-    names = ("null", "spin:0", f"spin:{SPIN_CYCLES}", f"read:{CALIBRATION_BYTES}")
-    pair, empty, spin, read = windows_of(device, session, names, CALIBRATION_BYTES, clocks.WINDOWS)
+    """What the judge's bracket and the worker's events read around nothing, a spin and reads."""
+    few, many = device.l2_bytes // 2, 2 * device.l2_bytes
+    names = (
+        *("null", "spin:0", f"spin:{SPIN_CYCLES}"),
+        *(f"read:{CALIBRATION_BYTES}", f"load:{few}", f"load:{many}"),
+    )
+    size = max(CALIBRATION_BYTES, many)
+    taken = windows_of(device, session, names, size, clocks.WINDOWS)
+    pair, empty, spin, read, load_few, load_many = taken
     pair_ns = stats.median([float(w.claimed_ns) for w in pair])
     return Calibration(
         compute=_overhead(spin),
         memory=_overhead(read),
+        cached=((few, _overhead(load_few)), (many, _overhead(load_many))),
         empty_pair_ns=pair_ns,
         empty_kernel_ns=stats.median([float(w.claimed_ns) for w in empty]) - pair_ns,
-        flush_ns=stats.median([float(w.flush_ns) for w in (*pair, *empty, *spin, *read)]),
+        flush_ns=stats.median([float(w.flush_ns) for windows in taken for w in windows]),
     )
 
 
 def published(
-    device: CudaDevice, session: Session, bodies: Sequence[str], size: int, windows: int
-) -> dict[str, float]:
-    """Published time of each body in ns, audited as a submission's would be.
+    device: CudaDevice,
+    session: Session,
+    bodies: Sequence[str],
+    size: int,
+    windows: int,
+    by_cupti: Sequence[str] = (),
+) -> tuple[dict[str, float], dict[str, float | None]]:
+    """Published time of each body in ns, audited as a submission's would be; some by CUPTI as well.
 
+    Over one and the same buffer: where it lies moves the time of a read by a percent.
     Raises DeviceError when the audit refuses one.
     """
     found = {}
-    taken = windows_of(device, session, bodies, size, windows)
-    for body, singles in zip(bodies, taken, strict=True):
-        audited = device.audit(0, singles, (), 1)
-        if isinstance(audited, Failed):
-            raise DeviceError(f"{device.name}: {body}: {audited.message}")
-        found[body] = stats.median(audited.estimate.samples_ns)
-    return found
+    with _exchange(device, session, size) as (exchange, prepared):
+        taken = _taken(device, session, exchange, prepared, bodies, windows)
+        for body, singles in zip(bodies, taken, strict=True):
+            audited = device.audit(0, singles, (), 1)
+            if isinstance(audited, Failed):
+                raise DeviceError(f"{device.name}: {body}: {audited.message}")
+            found[body] = stats.median(audited.estimate.samples_ns)
+        durations = {
+            body: _cupti_ns(device, session, exchange, prepared, body) for body in by_cupti
+        }
+    return found, durations
 
 
 def clock_hz(device: CudaDevice, session: Session) -> float:
@@ -68,10 +88,11 @@ def clock_hz(device: CudaDevice, session: Session) -> float:
     return (many - few) / ((long_ns - short_ns) / 1e9)
 
 
-def cupti_ns(device: CudaDevice, session: Session, body: str, size: int) -> float | None:
+def _cupti_ns(
+    device: CudaDevice, session: Session, exchange: CudaExchange, prepared: Prepared, body: str
+) -> float | None:
     """CUPTI's median duration of a body, the L2 flushed before each call; None if it saw none."""
-    with _exchange(device, session, size) as (exchange, prepared):
-        seen = device.observe(session, exchange, [prepared], repeats=20, trace="", body=body)
+    seen = device.observe(session, exchange, [prepared], repeats=CUPTI_CALLS, trace="", body=body)
     times = [] if isinstance(seen, Failed) else [float(a.duration_ns) for a in seen.activities]
     return stats.median(times[2:]) if len(times) > 2 else None
 
@@ -80,18 +101,30 @@ def windows_of(
     device: CudaDevice, session: Session, bodies: Sequence[str], size: int, windows: int
 ) -> list[list[Window]]:
     """So many windows of each body over one buffer of `size` bytes.  Raises DeviceError."""
-    found = []
     with _exchange(device, session, size) as (exchange, prepared):
-        for body in bodies:
-            taken = []
-            for _ in range(windows + WARM_WINDOWS):
-                window = device.window(
-                    session, exchange, [prepared], timeout_ns=TIMEOUT_NS, timed=False, body=body
-                )
-                if isinstance(window, Failed):
-                    raise DeviceError(f"{device.name}: calibration failed: {window.message}")
-                taken.append(window)
-            found.append(taken[WARM_WINDOWS:])
+        return _taken(device, session, exchange, prepared, bodies, windows)
+
+
+def _taken(
+    device: CudaDevice,
+    session: Session,
+    exchange: CudaExchange,
+    prepared: Prepared,
+    bodies: Sequence[str],
+    windows: int,
+) -> list[list[Window]]:
+    found: list[list[Window]] = []
+    for body in bodies:
+        taken = []
+        thrown = LOAD_WINDOWS if found else WARM_WINDOWS
+        for _ in range(windows + thrown):
+            window = device.window(
+                session, exchange, [prepared], timeout_ns=TIMEOUT_NS, timed=False, body=body
+            )
+            if isinstance(window, Failed):
+                raise DeviceError(f"{device.name}: calibration failed: {window.message}")
+            taken.append(window)
+        found.append(taken[thrown:])
     return found
 
 
