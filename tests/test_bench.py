@@ -236,6 +236,7 @@ def test_every_set_of_buffers_has_its_turn() -> None:
     for calls in (3, 8, 8):
         order = turns.places(calls)
         assert len(set(order)) == calls and set(order) <= set(range(8))
+        assert turns.last == tuple(order)
     assert {tuple(turns.places(8)) for _ in range(20)} != {tuple(range(8))}
 
 

@@ -14,6 +14,7 @@ class Turns:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._next = 0
+        self.last: tuple[int, ...] = ()  # of the last window
         self._one_ns = self._all_ns = 0.0
 
     def places(self, calls: int) -> list[int]:
@@ -21,6 +22,7 @@ class Turns:
         found = [(self._next + i) % self.slots for i in range(calls)]
         self._next = (self._next + calls) % self.slots
         random.SystemRandom().shuffle(found)
+        self.last = tuple(found)
         return found
 
     def knows_quiet(self, one_ns: float, all_ns: float) -> None:
