@@ -102,16 +102,13 @@ class Confined:
         return tree.descendants(self.pid) if self._process.returncode is None else ()
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[bool]:
-        """Hold every process of the worker's for as long as the context lasts, where it runs.
-
-        Yields whether all of them stand still.
-        """
-        held = tree.Stopped((), still=True)
+    def stopped(self) -> Iterator[tree.Stopped]:
+        """Hold every process of the worker's for as long as the context lasts, where it runs."""
+        held = tree.Stopped((), still=True, turns={})
         if self._process.returncode is None:
             held = tree.stop(self.pid, deadline_ns=time.monotonic_ns() + _STOP_NS)
         try:
-            yield held.still
+            yield held
         finally:
             tree.resume(held.members)
 

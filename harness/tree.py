@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 _PROC = Path("/proc")
 _LIBC = ctypes.CDLL(None)
+_SCHEDSTAT = "schedstat"
 _PAUSE_S = 0.002  # between looks at a tree that is ending
 _ROUNDS = 50  # passes that stop a tree which forks while it is being stopped
 
@@ -112,6 +113,39 @@ def clocks(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
+Turns: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
+
+
+def turns(pids: Iterable[int]) -> Turns:
+    """How often each thread of these processes was given a processor so far; exact.
+
+    A CPU clock moves only with the kernel's tick, 4 ms, while its thread runs on another processor.
+    """
+    found: Turns = {}
+    for pid in pids:
+        for thread in _threads(pid):
+            if (count := _turn(pid, thread)) is not None:
+                found[pid, thread] = count
+    return found
+
+
+def _turn(pid: int, thread: int) -> tuple[int, ...] | None:
+    folder = f"{_PROC}/{pid}/task/{thread}"
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(f"{folder}/{_SCHEDSTAT}", "rb", 0) as file,  # a window's clock runs
+    ):
+        if count := int(file.read().split()[2]):
+            return (count,)
+    # A kernel without CONFIG_SCHEDSTATS: who runs now has not been counted, but is no sleeper.
+    try:
+        lines = Path(folder, "status").read_bytes().splitlines()
+    except OSError:
+        return None
+    switches = [int(line.split()[1]) for line in lines if b"ctxt_switches" in line]
+    return (*switches, int(_moves(pid, thread)))
+
+
 def oom_kills() -> int:
     """How many processes the kernel has ended for want of memory since it started; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
@@ -197,10 +231,15 @@ def _send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 class Stopped(NamedTuple):
-    """What was told to stop, and whether all of it stands still."""
+    """What was told to stop, whether all of it stands still, and its turns until then.
+
+    Whoever gets another turn before it is resumed woke itself: a timer can send SIGCONT
+    (tests/exploits/zoo/b8_wakes_itself.py).
+    """
 
     members: tuple[int, ...]
     still: bool
+    turns: Turns
 
 
 def stop(pid: int, *, deadline_ns: int) -> Stopped:
@@ -214,7 +253,10 @@ def stop(pid: int, *, deadline_ns: int) -> Stopped:
             break
         _stop_threads(running)
         time.sleep(_PAUSE_S / 20)
-    return Stopped(tuple(members), not running and not set(descendants(pid)) - members)
+    # Their turns first: who wakes after that is known by them, who has woken before by its state.
+    counted = turns(members)
+    still = not any(map(_running, members)) and not set(descendants(pid)) - members
+    return Stopped(tuple(members), still, counted)
 
 
 def resume(pids: Iterable[int]) -> None:
@@ -253,8 +295,12 @@ def _stop_all(pid: int) -> set[int]:
 
 def _running(pid: int) -> bool:
     """Whether any thread does; the first may be a zombie or wait in the kernel beside others."""
-    states = [fields[0] for t in _threads(pid) if (fields := _stat(pid, t)) is not None]
-    return any(state not in "TtZXD" for state in states)  # D: in the kernel, and stops there
+    return any(_moves(pid, thread) for thread in _threads(pid))
+
+
+def _moves(pid: int, thread: int) -> bool:
+    fields = _stat(pid, thread)
+    return fields is not None and fields[0] not in "TtZXD"  # D: in the kernel, and stops there
 
 
 def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:

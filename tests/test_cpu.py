@@ -14,7 +14,7 @@ import pytest
 
 from harness import tree
 from harness.devices import neighbours
-from harness.devices.cpu import BUSY_FLOOR_NS, CpuDevice, SharedBuffer
+from harness.devices.cpu import CpuDevice, SharedBuffer
 from harness.exchange import TensorSpec
 from harness.model import Doubt, Failed, Verdict
 
@@ -28,20 +28,21 @@ class Watched:
         self,
         monkeypatch: pytest.MonkeyPatch,
         *,
-        busy_ns: int = 0,
+        woken: int = 0,
         still: bool = True,
         grows: bool = False,
     ) -> None:
-        monkeypatch.setattr(tree, "clocks", self.clocks)
+        monkeypatch.setattr(tree, "clocks", lambda members: {})
+        monkeypatch.setattr(tree, "turns", self.turns)
         self.done: list[str] = []
         self._still, self._grows = still, grows
-        self._busy_ns = busy_ns
+        self._woken = woken
         self.confined = self
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[bool]:
+    def stopped(self) -> Iterator[tree.Stopped]:
         self.done.append("stopped")
-        yield self._still
+        yield tree.Stopped(self.members(), self._still, self.turns(self.members()))
         self.done.append("resumed")
 
     def cpu_ns(self) -> int:
@@ -50,8 +51,9 @@ class Watched:
     def members(self) -> tuple[int, ...]:
         return (7, *((8,) if "loaded" in self.done and self._grows else ()))
 
-    def clocks(self, members: tuple[int, ...]) -> dict[int, int]:
-        return dict.fromkeys(members, self._busy_ns if "loaded" in self.done else 0)
+    def turns(self, members: tuple[int, ...]) -> tree.Turns:
+        turns = 5 + (self._woken if "loaded" in self.done else 0)
+        return {(member, member): (turns,) for member in members}
 
     def load(self, tensors: Any) -> None:
         self.done.append("loaded")
@@ -89,15 +91,15 @@ def test_every_process_of_the_workers_is_stopped_while_its_inputs_are_written(
     ("seen", "tripped"),
     [
         ({}, False),
-        ({"busy_ns": BUSY_FLOOR_NS + 1}, True),
+        ({"woken": 1}, True),
         ({"still": False}, True),
         ({"grows": True}, True),
     ],
 )
-def test_processor_time_used_meanwhile_and_a_process_that_goes_on_trip_the_window(
+def test_a_process_that_wakes_goes_on_or_was_not_there_trips_the_window(
     seen: dict[str, Any], tripped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against tests/exploits/zoo/b8_wakes_itself.py."""
+    """Against tests/exploits/zoo/b8_wakes_itself.py and b8_born_in_the_walk.py."""
     watched = Watched(monkeypatch, **seen)
     reply = Reply(where=[], claimed_ns=1, host_ns=1, facts=[])
     monkeypatch.setattr(watched, "expect", lambda *_, **__: reply)

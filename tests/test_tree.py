@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,45 @@ def test_threads_stop_although_their_first_one_waits_in_vfork() -> None:
         assert not output.read()
         tree.resume(stopped.members)
         wait_until(output.read)
+    finally:
+        tree.end(top.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        top.wait()
+        output.close()
+
+
+#: Woken by SIGCONT, it stops itself again at once.
+WAKES = """
+import os, signal
+if os.fork() == 0:
+    signal.signal(signal.SIGCONT, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
+    os.write(1, b"x")
+    while True:
+        signal.pause()
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_process_that_woke_is_known_though_it_stands_still_again(
+    counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against tests/exploits/zoo/b8_wakes_itself.py and b8_born_in_the_walk.py."""
+    top = subprocess.Popen([sys.executable, "-I", "-S", "-c", WAKES], stdout=subprocess.PIPE)
+    output = top.stdout
+    assert output is not None
+    try:
+        assert output.read(1)
+        if not counted:  # a kernel that keeps no such statistics
+            monkeypatch.setattr(tree, "_SCHEDSTAT", "no such file")
+        stopped = tree.stop(top.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
+        (child,) = tree.children(top.pid)
+        assert stopped.still and set(stopped.turns) == {(child, child)}
+        time.sleep(0.02)
+        assert tree.turns(stopped.members) == stopped.turns
+        os.kill(child, signal.SIGCONT)
+        wait_until(lambda: tree.turns(stopped.members) != stopped.turns)
+        wait_until(lambda: not tree._running(child))
+        assert tree.turns(stopped.members) != stopped.turns
     finally:
         tree.end(top.pid, deadline_ns=time.monotonic_ns() + 5_000_000_000)
         top.wait()

@@ -196,10 +196,10 @@ class CpuDevice(SingleCalls):
 
         A worker that computes while its inputs are being written would do the work before the
         clock starts (tests/exploits/zoo/b8_work_in_the_gap.py, b4_resident_daemon.py), so all of
-        its processes are stopped until it has.  Processor time that any of them used meanwhile is
-        that of one which was not, or woke itself (b8_wakes_itself.py): such a window is `tripped`,
-        and so is one in which not all would stop, or some came or went.  Their clocks are read
-        when ours runs: between the two is no gap to work in.
+        its processes are stopped until it has.  A window is `tripped` in which not all would stop,
+        some came or went, or one was given a processor all the same, which woke itself or was
+        woken (b8_wakes_itself.py, b8_born_in_the_walk.py).  That is read when our clock runs:
+        between the two is no gap to work in.
 
         The clock stops when the judge has its copy of the output, not when it hears "done": what
         is done between the two is no gift (tests/exploits/zoo/a5_done_among_many.py).
@@ -209,13 +209,12 @@ class CpuDevice(SingleCalls):
         with contextlib.ExitStack() as held:
             if timed:
                 wait_until_quiet(session)
-                tripped = not held.enter_context(session.confined.stopped())
-                before = tree.clocks(session.confined.members())
+                stopped = held.enter_context(session.confined.stopped())
             exchange.load(prepared.tensors)
-            members = session.confined.members() if timed else ()
             start_ns = time.monotonic_ns()
             if timed:
-                tripped |= _worked(before, tree.clocks(members))
+                moved = tree.turns(session.confined.members()) != stopped.turns
+                tripped = moved or not stopped.still
             seq = session.send("call", slots=[0], body="")
         reply = session.expect("done", seq, timeout_ns, what="call")
         if isinstance(reply, Failed):
@@ -245,7 +244,7 @@ class CpuDevice(SingleCalls):
         )
 
 
-#: A process that is stopped uses none (0 ns in 62 of 62 windows); this much is work.
+#: Processor time in 2 ms that is work, and no thread that looks for some.
 BUSY_FLOOR_NS = 100_000
 #: OpenMP threads spin for a moment after a parallel region; wait that long, no longer.
 QUIET_NS = 200_000_000
