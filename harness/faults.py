@@ -150,7 +150,18 @@ def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
         return f"needs {error.name}, which is not installed here ({remedy}){where}"
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
-    return f"{kind}: {_last_words(text)}{_place(error, paths)}"
+    return f"{kind}: {_last_words(text)}{_place(error, paths)}{_alone(error, kind)}"
+
+
+def _alone(error: BaseException, kind: str) -> str:
+    """What those who miss a file, a module or the network have to know."""
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    relative = isinstance(name, str) and Path(name).suffix and not Path(name).is_absolute()
+    if relative or isinstance(error, ModuleNotFoundError):
+        return "; a submission is one file, and sees no other of its folder"
+    if kind in ("gaierror", "URLError", "ConnectionError", "ConnectTimeout", "MaxRetryError"):
+        return "; a submission has no network"
+    return ""
 
 
 def _last_words(text: str) -> str:

@@ -137,7 +137,11 @@ class Confined:
             # Forked children share most of their pages: divide before accusing.
             used = tree.proportional_bytes(self.pid)
             if used > limits.memory_bytes:
-                return f"host memory: {used} bytes in use, {limits.memory_bytes} allowed"
+                allowed = limits.memory_bytes / (1 << 30)
+                return (
+                    f"host memory: {used / (1 << 30):.2f} GiB in use, {allowed:.2f} allowed "
+                    "(limits: memory_gib in shapes.yaml)"
+                )
         on_disk, files = scratch.usage(self._plan.scratch)
         if on_disk > limits.file_bytes:
             return f"scratch folder: {on_disk} bytes written, {limits.file_bytes} allowed"

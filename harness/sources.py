@@ -16,6 +16,7 @@ from harness.model import Submission
 #: The incumbent's own limit is 1 MB; embedded sources and tables of honest ones stay below.
 MAX_SOURCE_BYTES = 1 << 20
 MAX_NAME = 100
+PLACEHOLDER = "your-name"  # as starting points and README have it
 _DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
 
 
@@ -84,7 +85,7 @@ def _decode(path: Path, raw: bytes) -> str:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
         return raw.decode(encoding)
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        raise UsageError(f"{path}: not Python source ({error})") from None
+        raise UsageError(f"{path}: not Python source ({error}); save it as UTF-8") from None
 
 
 def _author(text: str) -> str | None:
@@ -94,5 +95,5 @@ def _author(text: str) -> str | None:
             return None
         found = _DIRECTIVE.match(line)
         if found:
-            return found.group(1)
+            return None if found.group(1) == PLACEHOLDER else found.group(1)
     return None

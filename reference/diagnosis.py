@@ -145,7 +145,11 @@ def _prefix(it: _Rows, seen: torch.Tensor, right: torch.Tensor) -> str:
     found = near.nonzero().flatten().tolist()
     if not found or not _fits(seen, sums[:, :, found[0]], right):
         return ""
-    return f"it looks as if only the first {16 * (found[0] + 1)} of K={16 * blocks} were summed"
+    last = found[0]
+    while last + 1 in found:  # blocks that add nothing, as where a scale is zero
+        last += 1
+    count = f"{16 * (found[0] + 1)}" + (f" to {16 * (last + 1)}" if last > found[0] else "")
+    return f"it looks as if only the first {count} of K={16 * blocks} were summed"
 
 
 def _close(seen: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:

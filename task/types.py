@@ -12,6 +12,8 @@ import torch
 #:   sfa_permuted  float8_e4m3fn     [32, 4, M/128, 4, K/64, L] the bytes of sfa in hardware tiles
 #:   sfb_permuted  float8_e4m3fn     [32, 4, 1, 4, K/64, L]     the bytes of sfb in hardware tiles
 #:   c             float16           [M, 1, L]                  strides (1, 1, M); write it or not
+#: Of the two e2m1 codes in a byte of a or b, the low four bits are the element of even k.  A code's
+#: low three bits stand for 0, 0.5, 1, 1.5, 2, 3, 4, 6; its top bit is the sign.
 input_t: TypeAlias = tuple[
     torch.Tensor,
     torch.Tensor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 
@@ -83,3 +84,19 @@ def test_a_traceback_begins_with_the_submission_and_what_was_refused_has_none() 
         detail = faults.explain(error, "call", PATHS)["detail"]
     assert "json/decoder.py" in detail and "During handling" in detail
     assert str(Path(faults.__file__).parent) not in detail
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "weights.bin"), "is one file"),
+        (ModuleNotFoundError("No module named 'mine'", name="mine"), "is one file"),
+        (URLError("Temporary failure in name resolution"), "has no network"),
+        (FileNotFoundError(2, "No such file or directory", "/etc/none.conf"), None),
+        (FileNotFoundError(2, "No such file or directory", "nvcc"), None),
+        (ValueError("weights.bin"), None),
+    ],
+)
+def test_who_misses_what_no_submission_has_is_told_so(error: Exception, told: str | None) -> None:
+    message = faults.explain(error, "import", PATHS)["message"]
+    assert told in message if told else "; a submission" not in message

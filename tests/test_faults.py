@@ -128,6 +128,13 @@ def test_b69_the_author_is_found_behind_a_byte_order_mark(tmp_path: Path) -> Non
     assert read_submission(file, None).author == "Ada"
 
 
+def test_the_name_that_starting_points_leave_open_is_no_author(tmp_path: Path) -> None:
+    file = tmp_path / "s.py"
+    file.write_bytes(b"#!HARNESS author your-name\n" + RIGHT)
+    assert read_submission(file, None).author == "anonymous"
+    assert read_submission(file, "Ada").author == "Ada"
+
+
 def _fifo(path: Path) -> None:
     os.mkfifo(path)
 

@@ -300,6 +300,12 @@ def test_the_diagnosis_names_known_bugs(
     assert hint in diagnose(data, got)
 
 
+def test_the_diagnosis_says_from_where_to_where_a_sum_may_have_ended() -> None:
+    data = generate_input(128, 256, 2, 5, inputs="normal")
+    data[2].view(torch.uint8)[:, 6:8] = 0  # the last two blocks of the first half add nothing
+    assert "only the first 96 to 128 of K=256 were summed" in diagnose(data, half_of_k(data))
+
+
 def test_the_diagnosis_names_the_batch_that_is_wrong() -> None:
     data = generate_input(128, 256, 4, 5, inputs="normal")
     got = exact(data).expected
