@@ -16,11 +16,17 @@ _TASK_PARTS = (*TASK_FOLDERS, "shapes.yaml")
 
 
 def expand(files: Sequence[str]) -> list[Path]:
-    """Files as named, patterns that no shell expanded as they match; nothing found is an error."""
+    """Files as named, patterns that no shell expanded as they match; nothing found is an error.
+
+    A file may be called `*.py`, to stand for the pattern: it is judged, and what matches as well.
+    """
     found: list[Path] = []
     for name in files:
-        known = os.path.lexists(name) or not glob.has_magic(name)
-        matches = [name] if known else glob.glob(name, recursive=True)
+        if not glob.has_magic(name):
+            found.append(Path(name))
+            continue
+        matches = {name} if os.path.lexists(name) else set()
+        matches |= set(glob.glob(name, recursive=True))
         if not matches:
             raise UsageError(f"{name}: no file matches, so nothing would be verified")
         found += map(Path, sorted(matches))
