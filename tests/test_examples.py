@@ -48,6 +48,19 @@ def test_a_workflow_pins_actions_by_hash_and_may_only_read(path: Path) -> None:
             assert re.search(r"# v\d+\.\d+\.\d+$", line), "a hash without its version"
 
 
+def test_kept_verdicts_lie_outside_of_the_checkout() -> None:
+    """In it, a pull request could commit verdicts of its own."""
+    kept = {
+        step["with"]["path"]
+        for path in WORKFLOWS
+        for step in steps(path)
+        if step.get("uses", "").startswith("actions/cache@")
+    }
+    assert kept == {"${{ runner.temp }}/verdicts"}
+    named = {words[words.index("--cache") + 1] for _, words in calls() if "--cache" in words}
+    assert named == {"$RUNNER_TEMP/verdicts"}
+
+
 def calls() -> Iterator[tuple[str, list[str]]]:
     for path in WORKFLOWS:
         for step in steps(path):

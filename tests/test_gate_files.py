@@ -64,3 +64,71 @@ def test_a_name_with_brackets_is_a_file_that_is_judged(root: Path, judge: FakeJu
     write(root, "a[1]")
     assert gate("submissions/a[1].py") == 0
     assert judged(judge) == ["a[1].py"]
+
+
+# -- verdicts in the checkout ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where", [".verdicts", "link", "out", "inner/kept", "../checkout/kept", "elsewhere"]
+)
+def test_verdicts_are_never_read_from_the_checkout(
+    where: str,
+    root: Path,
+    judge: FakeJudge,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (root / "link").symlink_to(".verdicts")
+    (root / "out").symlink_to("../given")
+    (root / "inner").mkdir()
+    git(root / "inner", "init", "-q")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(root.parent / "checkout"))
+    if where == "elsewhere":
+        where = str(root / "x")
+        monkeypatch.chdir(root.parent)
+    assert gate(root / "submissions" / "good.py", "--cache", where) == 2
+    checkout = root.parent / "checkout" if "checkout" in where else root
+    said = capsys.readouterr().err
+    assert f"harness: --cache {where}: lies in the checkout {checkout}, where a pull" in said
+    assert "or use --no-cache" in said
+    assert judge.seen == []
+    assert gate(root / "submissions" / "good.py", "--cache", where, "--no-cache") == 0
+
+
+def test_a_default_folder_in_the_checkout_is_a_warning_and_neither_read_nor_written(
+    root: Path,
+    judge: FakeJudge,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert gate("submissions/good.py") == 0
+    (root.parent / "cache").rename(root / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root / ".cache"))
+    before = set((root / ".cache").rglob("*"))
+    judge.seen.clear()
+    assert gate("submissions/*.py") == 0
+    assert judged(judge) == ["better.py", "good.py"]
+    folder = root / ".cache" / "kernel-harness" / "verdicts"
+    assert f"harness: warning: {folder}: lies in the checkout {root}" in capsys.readouterr().err
+    assert set((root / ".cache").rglob("*")) == before
+
+
+def test_nor_from_the_repository_around_the_task_or_the_one_it_is_a_submodule_of(
+    root: Path, judge: FakeJudge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "top"
+    (top / "tasks").mkdir(parents=True)
+    git(top, "init", "-q")
+    git(top, "-c", "protocol.file.allow=always", "submodule", "add", str(root), "tasks/double")
+    file = top / "tasks" / "double" / "submissions" / "good.py"
+    assert gate(file, "--problem", top / "tasks" / "double", "--cache", top / "kept") == 2
+    assert f"lies in the checkout {top}, where" in capsys.readouterr().err
+
+
+def test_a_home_that_is_a_repository_too_keeps_verdicts(
+    root: Path, judge: FakeJudge, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q")
+    assert gate("submissions/good.py") == 0
+    assert list((tmp_path / "cache" / "kernel-harness" / "verdicts").glob("*.json"))

@@ -144,13 +144,13 @@ def test_a_summary_tells_the_times() -> None:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A step of a GitHub job, in a task's folder below the repository's top."""
-    root = double_task(tmp_path)
+    root = double_task(tmp_path / "checkout")
     monkeypatch.setattr(pool, "run_job", FakeJudge())
     monkeypatch.chdir(root)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(root.parent))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(root.parent / "summary.md"))
     monkeypatch.delenv("GITHUB_BASE_REF", raising=False)
     write(root, "good", "wrong")
     return root

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import machine
 from harness.commands import options
 from harness.commands.gate_files import distinct, expand, judged, refuse_links
 from harness.commands.gate_reports import Reports, warn
-from harness.errors import UsageError
 from harness.gate import Gap
 from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
 
 if TYPE_CHECKING:
     from harness.gatekeeper import Gatekeeper
-    from harness.verdict_cache import VerdictCache
 
 
 @click.command("gate")
@@ -110,6 +107,7 @@ def _prepare(
     from harness import gate_controls
     from harness.baseline import find_baseline
     from harness.commands import run
+    from harness.commands.gate_cache import kept_verdicts
     from harness.environment import cuda_home
     from harness.gatekeeper import Conditions, Gatekeeper
     from harness.render import gate as view
@@ -117,7 +115,10 @@ def _prepare(
     from harness.verdict_cache import machine_facts
 
     right = gate_controls.right_control(root)
-    cache = _cache(chosen)
+    cache = None
+    if not chosen["no_cache"]:
+        workspace = os.environ.get("GITHUB_WORKSPACE")
+        cache = kept_verdicts(chosen["cache"], root=root, paths=paths, workspace=workspace)
     submissions = [read_submission(path, None) for path in paths]
     baseline = find_baseline(chosen["baseline"], task) if chosen["baseline"] else None
     timeout = chosen["timeout"]
@@ -141,17 +142,6 @@ def _prepare(
         task, conditions, judge, cache=cache, facts=facts, baseline=baseline, warn=warn
     )
     return gatekeeper, right, submissions
-
-
-def _cache(chosen: dict[str, Any]) -> VerdictCache | None:
-    from harness.verdict_cache import VerdictCache
-
-    folder: Path | None = chosen["cache"]
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise UsageError(f"--cache {folder}: is not a folder")
-    if chosen["no_cache"]:
-        return None
-    return VerdictCache(folder or machine.cache_folder() / "verdicts")
 
 
 def _on_github() -> bool:

@@ -1,0 +1,65 @@
+"""Where `harness gate` keeps verdicts: never where a pull request can put one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness import machine
+from harness.commands.gate_files import real
+from harness.commands.gate_reports import warn
+from harness.errors import UsageError
+from harness.verdict_cache import VerdictCache
+
+
+def kept_verdicts(
+    folder: Path | None, *, root: Path, paths: Sequence[Path], workspace: str | None
+) -> VerdictCache | None:
+    """The cache in a folder, or in the default one.  Raises UsageError for one that is no place.
+
+    A default folder that is none is a warning and no cache: nobody chose it.
+
+    An entry is believed, and whatever is checked out may have come with a pull request.  That git
+    tracks nothing there, or ignores it, would not do: a link, a submodule, another case of a name
+    or a checkout without git (a tarball) brings files that `git ls-files` does not list there, and
+    .gitignore is the pull request's own.  A CI's cache lays its files over these and removes none.
+    """
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise UsageError(f"--cache {folder}: is not a folder")
+    chosen = folder or machine.cache_folder() / "verdicts"
+    # As it is named, too: a link in the checkout may lead to anything else a stranger can fill.
+    ends = (Path(os.path.abspath(chosen)), real(chosen))
+    checkout = _checkout_around(ends, root, paths, workspace)
+    if checkout is None:
+        return VerdictCache(chosen)
+    reason = f"lies in the checkout {checkout}, where a pull request could commit verdicts"
+    if folder is not None:
+        raise UsageError(
+            f"--cache {folder}: {reason}; name a folder outside of it (on GitHub "
+            "$RUNNER_TEMP/verdicts), or use --no-cache"
+        )
+    warn(f"{chosen}: {reason}, so all are judged and none is kept; --cache names another folder")
+    return None
+
+
+def _checkout_around(
+    ends: Sequence[Path], root: Path, paths: Sequence[Path], workspace: str | None
+) -> Path | None:
+    """The checkout of the task, of a submission or of the CI's job that one of these lies in."""
+    places = {root, *(real(path).parent for path in paths)}
+    checkouts = {root, *(top for place in places for top in _tops(place))}
+    if workspace:
+        checkouts.add(real(Path(workspace)))
+    around = {place for end in ends for place in (end, *end.parents)}
+    return min(checkouts & around, default=None)
+
+
+def _tops(folder: Path) -> Iterator[Path]:
+    """The working tree around a folder, and those that it is a submodule of."""
+    for place in (folder, *folder.parents):
+        mark = place / ".git"
+        if mark.exists():
+            yield place
+        if mark.is_dir():
+            return  # in a submodule, .git is a file
