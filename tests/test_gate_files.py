@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli, pool
+from harness.devices import nvml
 from tests.gate_fakes import FakeJudge, double_task, write
 
 
@@ -132,3 +133,28 @@ def test_a_home_that_is_a_repository_too_keeps_verdicts(
     git(tmp_path, "init", "-q")
     assert gate("submissions/good.py") == 0
     assert list((tmp_path / "cache" / "kernel-harness" / "verdicts").glob("*.json"))
+
+
+# -- the device in the key ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "other", "kept"), [(0, "cpu", True), (1, "cuda:0", True), (1, "cpu", False)]
+)
+def test_a_verdict_is_found_again_under_the_devices_other_name(
+    count: int,
+    other: str,
+    kept: bool,
+    root: Path,
+    judge: FakeJudge,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from harness.devices import present
+
+    monkeypatch.setattr(nvml, "count", lambda: count)
+    monkeypatch.setattr(present, "torch_has_cuda", lambda: True)
+    assert gate("submissions/good.py") == 0
+    assert {job.device for job in judge.seen} == {"cuda:0" if count else "cpu"}
+    judge.seen.clear()
+    assert gate("submissions/good.py", "--device", other) == 0
+    assert (judge.seen == []) is kept

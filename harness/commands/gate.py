@@ -108,6 +108,7 @@ def _prepare(
     from harness.baseline import find_baseline
     from harness.commands import run
     from harness.commands.gate_cache import kept_verdicts
+    from harness.devices import present
     from harness.environment import cuda_home
     from harness.gatekeeper import Conditions, Gatekeeper
     from harness.render import gate as view
@@ -123,7 +124,9 @@ def _prepare(
     baseline = find_baseline(chosen["baseline"], task) if chosen["baseline"] else None
     timeout = chosen["timeout"]
     conditions = Conditions(
-        device=chosen["device"],
+        # As the machine calls it, so that a verdict is found again under whatever name it was
+        # asked by: auto is cuda:0 or cpu.
+        device=present.resolve(chosen["device"]),
         isolation=IsolationPolicy(chosen["isolation"]),
         timeout_ns=None if timeout is None else round(timeout * 1e9),
         allowed=tuple(Gap(name) for name in chosen["allowed"]),
