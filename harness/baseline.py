@@ -52,12 +52,13 @@ class Baseline:
 def find_baseline(text: str, task: Task) -> Baseline:
     """Read `--baseline`: a file NAME.py, a bundle of `harness export`, or a git revision.
 
-    Raises UsageError when it is none of them, empty, or unreadable.
+    Raises UsageError when it is none of them, empty, unreadable, or a file and a revision at once.
     """
     path = Path(text)
+    _refuse_both(text, path, Path(task.root))
     if path.suffix == ".py":
         return Baseline(path.name, file=read_submission(path, None))
-    if path.exists() and not path.is_dir():  # a folder may have the name of a branch
+    if path.exists() and not path.is_dir():
         return _bundle(path, task)
     root = Path(task.root)
     where = repository(root)
@@ -66,6 +67,23 @@ def find_baseline(text: str, task: Task) -> Baseline:
     if raw is None:
         return Baseline(text, at=(where, commit), taskless=True)
     return Baseline(text, at=(where, commit), shapes=_ranked(raw, f"{text}:{FILE}"))
+
+
+def _refuse_both(text: str, path: Path, root: Path) -> None:
+    """Refuse what names a file and a revision: who adds a file `main` would choose his baseline."""
+    if not path.exists() or path.is_dir():  # a folder may have the name of a branch
+        return
+    try:
+        where = repository(root)
+    except UsageError:
+        return  # without a repository there is no revision
+    if names := where.names(text):
+        # What ends in .py is a file to us, be it a branch's name.
+        revision = next(n for n in names if n != text and not n.endswith(".py"))
+        raise UsageError(
+            f"--baseline {text}: is a file and a revision of git; say ./{path} for the file, or "
+            f"{revision} for the revision"
+        )
 
 
 def _ranked(raw: bytes, name: str) -> tuple[Shape, ...]:

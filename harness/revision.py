@@ -35,15 +35,7 @@ class Repository:
 
     def commit(self, revision: str) -> str:
         """The id that a name stands for.  Raises UsageError for what is no commit here."""
-        # Checked by git to be a name: what begins with a dash would be read as an option.
-        found = _git(
-            self.top,
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            "--end-of-options",
-            f"{revision}^{{commit}}",
-        )
+        found = self._parse(revision)
         if found.returncode == 0:
             return found.stdout.decode().strip()
         if not _git(self.top, "rev-list", "--all", "--max-count=1").stdout:
@@ -51,6 +43,22 @@ class Repository:
         raise UsageError(
             f"{revision}: there is no such revision in {self.top}; a shallow clone lacks old "
             "ones (actions/checkout: fetch-depth: 0)"
+        )
+
+    def names(self, revision: str) -> tuple[str, ...]:
+        """What else a revision may be called, the plainest first; nothing for what is none here."""
+        found = self._parse(revision)
+        if found.returncode != 0:
+            return ()
+        commit = found.stdout.decode().strip()
+        whole = self._parse(revision, "--symbolic-full-name").stdout.decode().strip()
+        return (*filter(None, [whole]), commit, f"{commit}^0")
+
+    def _parse(self, revision: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+        # Checked by git to be a name: what begins with a dash would be read as an option.
+        what = revision if options else f"{revision}^{{commit}}"
+        return _git(
+            self.top, "rev-parse", "--verify", "--quiet", *options, "--end-of-options", what
         )
 
     def changed_since(self, commit: str) -> frozenset[Path]:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, pool
+from harness import bundle, cli, pool
 from harness.devices import nvml
+from harness.model import Job, Mode
+from harness.sources import read_submission
 from tests.gate_fakes import FakeJudge, double_task, write
 
 
@@ -133,6 +135,50 @@ def test_a_home_that_is_a_repository_too_keeps_verdicts(
     git(tmp_path, "init", "-q")
     assert gate("submissions/good.py") == 0
     assert list((tmp_path / "cache" / "kernel-harness" / "verdicts").glob("*.json"))
+
+
+# -- a baseline that is a file and a revision -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["main", "origin/main", "base.py", "commit"])
+def test_a_baseline_that_is_a_file_and_a_revision_is_refused(
+    name: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = git(root, "rev-parse", "HEAD")
+    git(root, "update-ref", "refs/remotes/origin/main", "HEAD")
+    git(root, "branch", "base.py")
+    name = head if name == "commit" else name
+    path = root / name
+    path.parent.mkdir(exist_ok=True)
+    good = read_submission(root / "submissions" / "good.py", None)
+    if name == "base.py":
+        path.write_text(good.source)
+    else:
+        run = judge(Job(str(root), good, "cpu", Mode.BENCHMARK, processes=2), lambda step: None)
+        path.write_bytes(bundle.dumps(bundle.make([run], with_source=True)))
+        judge.seen.clear()
+    whole = {
+        "main": "refs/heads/main",
+        "origin/main": "refs/remotes/origin/main",
+        "base.py": head,  # the branch's whole name ends in .py, as a file's does
+    }.get(name, f"{head}^0")
+    assert gate("submissions/good.py", "--baseline", name) == 2
+    assert capsys.readouterr().err == (
+        f"harness: --baseline {name}: is a file and a revision of git; say ./{name} for the file, "
+        f"or {whole} for the revision\n"
+    )
+    assert judge.seen == []
+    for text in (f"./{name}", whole):
+        assert gate("submissions/good.py", "--baseline", text) == 0
+
+
+def test_a_whole_name_that_is_a_file_too_leaves_the_commit(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "refs" / "heads").mkdir(parents=True)
+    (root / "refs" / "heads" / "main").write_text("{}")
+    assert gate("submissions/good.py", "--baseline", "refs/heads/main") == 2
+    assert f"or {git(root, 'rev-parse', 'HEAD')} for the revision" in capsys.readouterr().err
 
 
 # -- the device in the key ------------------------------------------------------------------------
