@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,12 +65,30 @@ class Repository:
 
     def changed_since(self, commit: str) -> frozenset[Path]:
         """Files that differ from where this branch left `commit`: committed, edited, new."""
-        base = _git(self.top, "merge-base", commit, "HEAD")
-        start = base.stdout.decode().strip() if base.returncode == 0 else commit
+        start = self._fork(commit)
         options = ("--no-renames", "--no-ext-diff", "--ignore-submodules=none")
         names = self._names("diff", "--name-only", *options, "-z", start)
         names += self._names("ls-files", "--others", "--exclude-standard", "-z")
         return frozenset(self.top / os.fsdecode(name) for name in names)
+
+    def same_since(self, commit: str, paths: Iterable[Path]) -> frozenset[Path]:
+        """Which of these files hold the very bytes that git kept where this branch left `commit`.
+
+        Git takes a file for unchanged when its content is the same once the filters are undone that
+        `.gitattributes` names (ident, eol, working-tree-encoding): a change of that one gives other
+        files another text, and what is judged is the text on the disk.
+        """
+        listed = self._names("ls-tree", "-r", "-z", "--full-tree", self._fork(commit))
+        entries = (line.partition(b"\t") for line in listed)
+        kept = {
+            self.top / os.fsdecode(name): entry.split()[2].decode() for entry, _, name in entries
+        }
+        return frozenset(path for path in paths if path in kept and _holds(path, kept[path]))
+
+    def _fork(self, commit: str) -> str:
+        """Where this branch left `commit`; itself when they have nothing in common."""
+        base = _git(self.top, "merge-base", commit, "HEAD")
+        return base.stdout.decode().strip() if base.returncode == 0 else commit
 
     def tracked(self) -> frozenset[Path]:
         """Files whose changes git would see: neither those that it ignores, nor another
@@ -111,6 +131,18 @@ def repository(folder: Path) -> Repository:
     if found.returncode != 0:
         raise UsageError(f"{folder}: not in a git repository ({_reason(found)})")
     return Repository(Path(os.fsdecode(found.stdout.removesuffix(b"\n"))).resolve())
+
+
+def _holds(path: Path, blob: str) -> bool:
+    """Whether a file holds what git calls by this id, byte for byte."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    algorithm = "sha1" if len(blob) == 40 else "sha256"
+    found = hashlib.new(algorithm, b"blob %d\0" % len(content), usedforsecurity=False)
+    found.update(content)
+    return found.hexdigest() == blob
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

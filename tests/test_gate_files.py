@@ -10,6 +10,7 @@ import pytest
 from harness import bundle, cli, pool
 from harness.devices import nvml
 from harness.model import Job, Mode
+from harness.revision import repository
 from harness.sources import read_submission
 from tests.gate_fakes import FakeJudge, double_task, write
 
@@ -179,6 +180,71 @@ def test_a_whole_name_that_is_a_file_too_leaves_the_commit(
     (root / "refs" / "heads" / "main").write_text("{}")
     assert gate("submissions/good.py", "--baseline", "refs/heads/main") == 2
     assert f"or {git(root, 'rev-parse', 'HEAD')} for the revision" in capsys.readouterr().err
+
+
+# -- bytes that .gitattributes changes ------------------------------------------------------------
+
+
+def retold(root: Path, attribute: str, folder: str) -> None:
+    """Commit a text with `$Id$`, then an attribute alone, and check out what that makes of it."""
+    path = root / folder / "__init__.py" if folder != "submissions" else root / folder / "retold.py"
+    text = (
+        path.read_text() if path.exists() else "def custom_kernel(data):\n    return data[0] * 2\n"
+    )
+    path.write_text(f"# $Id$\n{text}")
+    commit(root)
+    before = path.read_bytes()
+    git(root, "checkout", "-q", "-b", "pr")
+    (root / ".gitattributes").write_text(f"{path.name} {attribute}\n")
+    git(root, "add", ".gitattributes")
+    git(root, "commit", "-q", "-m", "an attribute")
+    path.unlink()
+    git(root, "checkout", "--", str(path))
+    assert path.read_bytes() != before
+    assert path not in repository(root).changed_since("main"), "as git sees it"
+
+
+@pytest.mark.parametrize("attribute", ["ident", "text eol=crlf", "working-tree-encoding=UTF-16"])
+def test_a_text_that_an_attribute_changed_is_judged_again(
+    attribute: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    retold(root, attribute, "submissions")
+    if "UTF-16" in attribute:  # no Python source, and no longer left out unseen
+        assert gate("submissions/*.py", "--changed", "main") == 2
+        assert "submissions/retold.py: not Python source" in capsys.readouterr().err
+        return
+    assert gate("submissions/*.py", "--changed", "main") == 0
+    assert judged(judge) == ["retold.py"]
+    assert "2 unchanged and left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["task", "reference"])
+def test_a_task_that_an_attribute_changed_rejudges_all(
+    folder: str, root: Path, judge: FakeJudge
+) -> None:
+    retold(root, "ident", folder)
+    assert gate("submissions/*.py", "--changed", "main") == 0
+    assert judged(judge) == ["better.py", "good.py"]
+
+
+def test_many_files_are_compared_by_one_listing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write(root, *(f"s{number}" for number in range(300)))
+    commit(root)
+    where, asked = repository(root), []
+    run = subprocess.run
+
+    def counted(words: list[str], **rest: object) -> object:
+        asked.append(words)
+        return run(words, **rest)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    paths[7].write_text("# edited\n")
+    paths[8].unlink()
+    same = where.same_since(where.commit("HEAD"), [*paths, root / "submissions" / "new.py"])
+    assert same == frozenset(paths) - {paths[7], paths[8]}
+    assert len(asked) == 3
 
 
 # -- the device in the key ------------------------------------------------------------------------

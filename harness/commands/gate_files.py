@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -72,29 +72,41 @@ def judged(
     from harness.revision import repository
 
     where = repository(root)
-    touched = where.changed_since(where.commit(revision or _base_revision()))
-    tracked = where.tracked()
-    if _task_changed(root, touched, tracked):
+    commit = where.commit(revision or _base_revision())
+    touched, tracked = where.changed_since(commit), where.tracked()
+    if _task_changed(root, touched, tracked, lambda files: where.same_since(commit, files)):
         return list(paths), ()
-    kept = [path for path in paths if real(path) in touched or real(path) not in tracked]
+    same = tracked & where.same_since(commit, {real(path) for path in paths} - touched)
+    kept = [path for path in paths if real(path) not in same]
     return kept, tuple(str(path) for path in paths if path not in kept)
 
 
-def _task_changed(root: Path, touched: frozenset[Path], tracked: frozenset[Path]) -> bool:
+def _task_changed(
+    root: Path,
+    touched: frozenset[Path],
+    tracked: frozenset[Path],
+    same: Callable[[set[Path]], frozenset[Path]],
+) -> bool:
     """Whether the task or the harness may have changed, also behind links.
 
-    A file of the task that git does not watch, ignored or in another repository, may have.
+    A file of the task that git does not watch, ignored or in another repository, may have.  `same`
+    tells which of some files have the bytes that they had.
     """
     import harness
     from harness import task
 
     read = [*task.parts(root), root / "controls", *(root / "controls").glob("*.py")]
     links = {real(path.parent) / path.name for path in read if path.is_symlink()}
-    if not tracked >= links | {real(path) for path in read if path.is_file()}:
+    files = {real(path) for path in read if path.is_file()}
+    if not tracked >= links | files:
         return True
+    package = Path(harness.__file__).resolve().parent
     ours = links | {real(path) for path in read} | {root / part for part in _TASK_PARTS}
-    ours.add(Path(harness.__file__).resolve().parent)
-    return any(path in ours or not ours.isdisjoint(path.parents) for path in touched)
+    ours.add(package)
+    if any(path in ours or not ours.isdisjoint(path.parents) for path in touched):
+        return True
+    files |= {path for path in tracked if package in path.parents and not path.is_symlink()}
+    return not same(files) >= files
 
 
 def _base_revision() -> str:
