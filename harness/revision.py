@@ -96,6 +96,10 @@ class Repository:
         lines = self._names("ls-files", "-v", "-z")
         return frozenset(self.top / os.fsdecode(line[2:]) for line in lines if line[:2] == b"H ")
 
+    def keeps(self, path: Path) -> bool:
+        """Whether git has a file of this name, now or when it is committed."""
+        return bool(self._names("ls-files", "-z", "--full-name", "--", str(path)))
+
     def read(self, commit: str, path: Path) -> bytes | None:
         """Content of a file at that commit; None where there was no file of that name.
 

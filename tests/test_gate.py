@@ -180,14 +180,15 @@ def test_a_usage_error_leaves_an_earlier_report_alone_and_no_empty_one(
     root: Path, judge: FakeJudge
 ) -> None:
     write(root, "good")
-    (root / "old.xml").write_text("earlier")
+    assert gate("submissions/good.py", "--junit", "old.xml") == 0
+    earlier = (root / "old.xml").read_text()
     reports = ["--junit", "old.xml", "--markdown", "out/new.md"]
     assert gate("submissions/missing.py", *reports) == 2
     assert gate("submissions/good.py", "--baseline", "nothing.py", *reports) == 2
     # An empty control is found only after both were seen to be writable.
     (root / "controls" / "wrong.py").touch()
     assert gate("submissions/good.py", *reports) == 2
-    assert (root / "old.xml").read_text() == "earlier"
+    assert (root / "old.xml").read_text() == earlier
     assert not (root / "out" / "new.md").exists()
 
 
@@ -266,13 +267,15 @@ def test_a_signal_before_the_first_judgement_leaves_a_report_too(
 def test_a_report_by_another_name_of_a_file_leaves_the_file_alone(
     root: Path, judge: FakeJudge
 ) -> None:
-    write(root, "good", "other")
-    other = root / "submissions" / "other.py"
-    text = other.read_text()
-    (root / "r.xml").hardlink_to(other)
+    write(root, "good", "wrong")
+    assert gate("submissions/wrong.py", "--junit", "kept.xml") == 1
+    (root / "r.xml").hardlink_to(root / "kept.xml")
     assert gate("submissions/good.py", "--junit", "r.xml") == 0
-    assert other.read_text() == text
-    assert ElementTree.parse(root / "r.xml").getroot().attrib["failures"] == "0"
+    failures = [
+        ElementTree.parse(root / name).getroot().attrib["failures"]
+        for name in ("kept.xml", "r.xml")
+    ]
+    assert failures == ["3", "0"]
 
 
 # -- links and namesakes --------------------------------------------------------------------------

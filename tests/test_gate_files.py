@@ -247,6 +247,79 @@ def test_many_files_are_compared_by_one_listing(
     assert len(asked) == 3
 
 
+# -- reports over other people's files ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "said"),
+    [
+        ("--junit", "README.md", "is there already and is no earlier --junit report of a gate"),
+        ("--markdown", "notes.md", "is there already and is no earlier --markdown report"),
+        ("--markdown", "r.xml", "is there already and is no earlier --markdown report"),
+        ("--junit", "kept.xml", "git keeps this file, so no report replaces it"),
+        ("--junit", "empty.xml", "git keeps this file, so no report replaces it"),
+        ("--junit", "link.xml", "git keeps this file, so no report replaces it"),
+        ("--junit", "dangling.xml", "git keeps this file, so no report replaces it"),
+    ],
+)
+def test_a_report_replaces_nothing_but_an_earlier_one(
+    option: str,
+    name: str,
+    said: str,
+    root: Path,
+    judge: FakeJudge,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (root / "README.md").write_text("# double\n")
+    assert gate("submissions/good.py", "--junit", "r.xml") == 0
+    (root / "kept.xml").write_bytes((root / "r.xml").read_bytes())
+    (root / "empty.xml").touch()
+    (root / "link.xml").symlink_to("../outside.xml")
+    (root / "dangling.xml").symlink_to("../nothing.xml")
+    (root.parent / "outside.xml").touch()
+    commit(root)
+    git(root, "rm", "-q", "--cached", "r.xml")
+    (root / "notes.md").write_text("mine, and not committed\n")
+    before = {path: path.read_bytes() for path in root.glob("*.*") if path.is_file()}
+    judge.seen.clear()
+    assert gate("submissions/good.py", option, name, "--no-cache") == 2
+    error = capsys.readouterr().err
+    assert f"harness: {option} {name}: {said}" in error
+    assert "name another file" in error
+    assert judge.seen == []
+    assert {path: path.read_bytes() for path in root.glob("*.*") if path.is_file()} == before
+    assert not (root.parent / "nothing.xml").exists()
+
+
+def test_an_earlier_report_an_empty_file_and_a_pipe_are_written_to(
+    root: Path, judge: FakeJudge
+) -> None:
+    (root / "made.md").touch()  # as mktemp does
+    reports = ["--junit", "out/r.xml", "--markdown", "made.md"]
+    write(root, "wrong")
+    assert gate("submissions/good.py", *reports) == 0
+    first = [(root / name).read_text() for name in ("out/r.xml", "made.md")]
+    assert gate("submissions/wrong.py", *reports) == 1
+    second = [(root / name).read_text() for name in ("out/r.xml", "made.md")]
+    assert "wrong_answer" in second[0] and "wrong_answer" in second[1]
+    assert first != second
+    assert gate("submissions/good.py", "--junit", "/dev/null") == 0
+
+
+@pytest.mark.parametrize("kind", ["relative", "absolute"])
+def test_no_folder_is_made_outside_of_the_current_one(
+    kind: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = "../missing/a" if kind == "relative" else f"{root.parent}/missing/a"
+    assert gate("submissions/good.py", "--junit", f"{folder}/r.xml") == 2
+    assert capsys.readouterr().err == (
+        f"harness: --junit {folder}/r.xml: cannot be written (there is no folder {folder}); make "
+        "it, or name a file below the current folder\n"
+    )
+    assert judge.seen == []
+    assert not (root.parent / "missing").exists()
+
+
 # -- the device in the key ------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
         as_json=chosen["as_json"],
     )
     baseline = [Path(chosen["baseline"])] if chosen["baseline"] else []
-    reports.refuse_inputs([*paths, *baseline], root)
+    reports.refuse_targets([*paths, *baseline], root)
     task = load(root)
     paths, unchanged = judged(paths, root, chosen["changed"])
     gatekeeper, right, submissions = _prepare(task, root, paths, chosen)

@@ -40,8 +40,15 @@ class Reports:
         given = (("--junit", self.junit), ("--markdown", self.markdown))
         return [(option, path) for option, path in given if path is not None]
 
-    def refuse_inputs(self, inputs: Sequence[Path], root: Path) -> None:
-        """Before anything is opened for writing: a shell makes two paths of `--junit s/*.py`."""
+    def refuse_targets(self, inputs: Sequence[Path], root: Path) -> None:
+        """Before anything is opened for writing.  Raises UsageError for what must not be lost."""
+        self._refuse_inputs(inputs, root)
+        for option, path in self._files():
+            _refuse_missing_folder(option, path)
+            _refuse_another_file(option, path)
+
+    def _refuse_inputs(self, inputs: Sequence[Path], root: Path) -> None:
+        """A shell makes two paths of `--junit s/*.py`."""
         taken = [*inputs, root / "shapes.yaml"]
         for option, path in self._files():
             end = real(path)
@@ -111,6 +118,51 @@ class Reports:
             console = options.console()
             console.print(view.gate_view(report, options.signs(console)))
         sys.stdout.flush()
+
+
+def _refuse_missing_folder(option: str, path: Path) -> None:
+    """Folders are made below the current one; another that is not there was hardly meant."""
+    folder = real(path.parent)
+    if not folder.exists() and real(Path.cwd()) not in folder.parents:
+        raise UsageError(
+            f"{option} {path}: cannot be written (there is no folder {path.parent}); make it, or "
+            "name a file below the current folder"
+        )
+
+
+def _refuse_another_file(option: str, path: Path) -> None:
+    """An earlier report may be replaced, and a pipe or a device written to; nothing else may."""
+    if path.is_file() and not _earlier(option, path):
+        raise UsageError(
+            f"{option} {path}: is there already and is no earlier {option} report of a gate, so it "
+            "is not replaced; remove it or name another file"
+        )
+    if os.path.lexists(path) and any(map(_in_git, (real(path.parent) / path.name, real(path)))):
+        raise UsageError(
+            f"{option} {path}: git keeps this file, so no report replaces it; name another file"
+        )
+
+
+def _earlier(option: str, path: Path) -> bool:
+    """Whether a file is one that this option wrote, or empty, as mktemp makes them."""
+    from harness.render import github, junit
+
+    begin = junit.BEGIN if option == "--junit" else github.BEGIN
+    try:
+        with path.open("rb") as file:
+            found = file.read(len(begin))
+    except OSError:
+        return True  # said when it is opened for writing
+    return found in (b"", begin.encode())
+
+
+def _in_git(path: Path) -> bool:
+    from harness.revision import repository
+
+    try:
+        return repository(path.parent).keeps(path)
+    except UsageError:
+        return False  # no repository, or no git
 
 
 @contextlib.contextmanager

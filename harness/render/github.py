@@ -17,6 +17,8 @@ from harness.render.text import plain
 MAX_ANNOTATIONS = 10
 #: GitHub drops a job summary above 1 MiB whole.
 MAX_SUMMARY_BYTES = 1 << 20
+#: How each summary begins.
+BEGIN = "### harness gate: "
 _PLACE = re.compile(r":(\d+)\)")
 _KERNEL = re.compile(r"^[ \t]*(?:def[ \t]+custom_kernel\b|custom_kernel[ \t]*=)", re.MULTILINE)
 _ICONS = {
@@ -109,7 +111,7 @@ def summary(report: GateReport, *, limit: int = MAX_SUMMARY_BYTES) -> str:
 
 
 def _head(report: GateReport) -> str:
-    title = f"### harness gate: {'passed' if report.exit_code == 0 else 'not passed'}\n\n"
+    title = f"{BEGIN}{'passed' if report.exit_code == 0 else 'not passed'}\n\n"
     said = f"{code(report.task)} on {code(report.device)}: {code(sentence(report))}\n\n"
     controls = "".join(
         f"{c.name} control: {code(c.verdict)}{', as it must' if c.ok else ''}  \n"

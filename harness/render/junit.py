@@ -17,6 +17,10 @@ from harness.model import Case, CaseKind, CaseResult, Failed, Verdict
 from harness.render import text
 from harness.slowdown import Pace
 
+_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
+#: How each document begins.
+BEGIN = f'{_DECLARATION}<testsuites name="harness gate"'
+
 Kind = Literal["passed", "failure", "error", "skipped"]
 
 
@@ -56,7 +60,7 @@ def junit(report: GateReport) -> str:
     root.set("time", _seconds(report.duration_ns))
     ElementTree.indent(root)
     body = ElementTree.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
+    return f"{_DECLARATION}{body}\n"
 
 
 def _suites(
