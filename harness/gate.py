@@ -33,6 +33,16 @@ class Gap(StrEnum):
     UNCHANGED = "unchanged"  # --changed found nothing to judge
     NO_BASELINE = "no-baseline"  # the baseline does not hold this submission
 
+    @property
+    def remedy(self) -> str:
+        """What lets it through, in words."""
+        what = {
+            Gap.UNSUPPORTED: "what this device cannot run",
+            Gap.UNCHANGED: "a gate that has nothing to judge",
+            Gap.NO_BASELINE: "what has no baseline",
+        }[self]
+        return f"--allow-unverified {self} lets pass {what}"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -87,6 +97,14 @@ class GateReport:
         if not self.findings:
             return 0 if self.unchanged and Gap.UNCHANGED in self.allowed else 1
         return 0 if all(f.state is State.VERIFIED or f.let_through for f in self.findings) else 1
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What --allow-unverified could let through and was not asked to."""
+        there = {f.gap for f in self.findings if not f.let_through}
+        if not self.findings and self.unchanged and Gap.UNCHANGED not in self.allowed:
+            there.add(Gap.UNCHANGED)
+        return tuple(gap for gap in Gap if gap in there)
 
     def count(self, state: State) -> int:
         return sum(f.state is state for f in self.findings)
@@ -227,7 +245,7 @@ def control_finding(name: str, run: Run) -> Control:
 
 
 def sentence(report: GateReport) -> str:
-    """What a reader takes home, in one line."""
+    """What a reader takes home, in one line, and what would let through what was not verified."""
     bad = [c for c in report.controls if not c.ok]
     if bad:
         return f"the gate does not work here, nobody was judged: {bad[0].message}"
@@ -237,9 +255,10 @@ def sentence(report: GateReport) -> str:
         parts.append(f"{through} let through")
     if report.unchanged:
         parts.append(f"{len(report.unchanged)} unchanged and left out")
+    said = "interrupted: " * report.interrupted + ", ".join(parts)
     if not report.findings:
-        return f"nothing was verified ({', '.join(parts) or 'no submission'})"
-    return "interrupted: " * report.interrupted + ", ".join(parts)
+        said = f"nothing was verified ({said or 'no submission'})"
+    return "; ".join((said, *(gap.remedy for gap in report.gaps)))
 
 
 def _counted(report: GateReport, state: State) -> str:

@@ -607,7 +607,7 @@ def test_only_changed_submissions_are_judged(
     write(history, "new")
     assert gate("--changed", "HEAD", "submissions/*.py") == 0
     assert names(judge)[2:] == ["good", "new"]
-    assert "2 verified, 1 unchanged and left out" in capsys.readouterr().out
+    assert "2 verified, 1 unchanged and left out (exit code 0)" in capsys.readouterr().out
 
 
 def test_changes_are_counted_from_where_the_branch_left(history: Path, judge: FakeJudge) -> None:

@@ -343,3 +343,49 @@ def test_a_verdict_is_found_again_under_the_devices_other_name(
     judge.seen.clear()
     assert gate("submissions/good.py", "--device", other) == 0
     assert (judge.seen == []) is kept
+
+
+# -- the last sentence ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["submissions/g*.py"],
+            "1 verified, 1 not verified; --allow-unverified unsupported lets pass what this device "
+            "cannot run (exit code 1)",
+        ),
+        (
+            ["submissions/good.py", "--changed", "HEAD"],
+            "nothing was verified (1 unchanged and left out); --allow-unverified unchanged lets "
+            "pass a gate that has nothing to judge (exit code 1)",
+        ),
+        (
+            ["submissions/[gn]*.py", "--baseline", "HEAD"],
+            "1 verified, 2 not verified; --allow-unverified unsupported lets pass what this device "
+            "cannot run; --allow-unverified no-baseline lets pass what has no baseline "
+            "(exit code 1)",
+        ),
+        (["submissions/partial.py"], "1 not verified (exit code 1)"),
+    ],
+)
+def test_the_last_sentence_names_what_would_let_it_through(
+    arguments: list[str],
+    said: str,
+    root: Path,
+    judge: FakeJudge,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(root, "gpu", "new", "partial")
+    assert gate(*arguments, "--markdown", "r.md") == 1
+    assert said in capsys.readouterr().out.replace("\n", " ")
+    assert said.removesuffix(" (exit code 1)") in (root / "r.md").read_text()
+    options = [word for word in said.replace(";", "").split() if word in OPTIONS]
+    allow = [word for option in options for word in ("--allow-unverified", option)]
+    if allow:
+        assert gate(*arguments, *allow) == 0
+        assert "--allow-unverified" not in capsys.readouterr().out
+
+
+OPTIONS = ("unsupported", "unchanged", "no-baseline")
