@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from harness.model import Case, CaseKind, CaseResult, Failed, Run, Submission, Verdict
-from harness.slowdown import Absent, Pace, Speed
+from harness.slowdown import MOST_PAIRS, Absent, Pace, Speed
 
 #: Somebody tried something: reported before what merely fails.
 _GRAVE = (Verdict.TAMPERED, Verdict.IMPLAUSIBLE, Verdict.PROTOCOL_ERROR)
@@ -187,10 +187,12 @@ def with_speed(
             f"worst {worst.shape}: {worst.percent} (allowed: {speed.max_percent:g}%)"
         )
     elif unsure := speed.at(Pace.AMBIGUOUS):
+        pairs = max(shape.pairs for shape in unsure)
+        more = "" if pairs >= MOST_PAIRS else "--budget gives it more, "
         message = (
-            f"could not tell in time whether it is {speed.max_percent:g}% slower than "
-            f"{speed.baseline} on {len(unsure)} of {len(speed.shapes)} shapes (--budget gives "
-            f"more); first {unsure[0].shape}: {unsure[0].percent}"
+            f"could not tell from {pairs} pairs whether it is {speed.max_percent:g}% slower than "
+            f"{speed.baseline} on {len(unsure)} of {len(speed.shapes)} shapes ({more}--strict "
+            f"fails it); first {unsure[0].shape}: {unsure[0].percent}"
         )
         state = State.FAILED if strict else state
     return replace(

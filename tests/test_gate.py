@@ -20,7 +20,16 @@ import pytest
 
 from harness import bundle, cli, pool, slowdown
 from harness.errors import UsageError
-from harness.gate import Gap, GateReport, State, conclude, control_finding, severity
+from harness.gate import (
+    Finding,
+    Gap,
+    GateReport,
+    State,
+    conclude,
+    control_finding,
+    severity,
+    with_speed,
+)
 from harness.gate_controls import right_control, smallest_shape, wrong_control
 from harness.gatekeeper import Gatekeeper
 from harness.model import Job, Mode, Run, Shape, Submission, Tolerance
@@ -1008,7 +1017,8 @@ def test_an_ambiguous_time_is_neutral_unless_strict(
     arguments = ["--baseline", "submissions/good.py", "--max-slowdown", "1"]
     assert gate("submissions/better.py", *arguments, "--junit", "a.xml") == 0
     out = capsys.readouterr().out
-    assert "could not tell in time whether it is 1% slower than good.py on 2 of 2" in out
+    assert "could not tell from 12 pairs whether it is 1% slower than good.py on 2 of 2" in out
+    assert "shapes (--strict fails it); first" in out, "a longer --budget would find no more"
     assert "1 verified, 1 of them with a time too close to call (exit code 0)" in out
     assert ElementTree.parse(root / "a.xml").getroot().attrib["failures"] == "0"
     assert gate("submissions/better.py", *arguments, "--strict", "--junit", "b.xml") == 1
@@ -1091,6 +1101,10 @@ def test_without_time_two_pairs_are_still_taken() -> None:
     speed = _compared(1.0, 1, sd=0.2, time_left=False)
     assert {shape.pairs for shape in speed.shapes} == {slowdown.LEAST_PAIRS}
     assert set(_paces(speed)) == {Pace.AMBIGUOUS}
+    judged = with_speed(Finding(right_control(DOUBLE), State.VERIFIED), speed, strict=False)
+    assert "from 2 pairs whether it is 1% slower than base on 3 of 3 shapes (--budget gives" in (
+        judged.message
+    )
     assert Pace.SLOWER in _paces(_compared(5.0, 1, sd=0.003, time_left=False))
 
 
@@ -1129,7 +1143,44 @@ def test_decisions_are_those_computed_by_hand() -> None:
         decide({SHAPES[0]: [0.01]}, 1.0)
 
 
-def test_holm_keeps_one_lucky_shape_of_many_from_failing() -> None:
+def test_the_interval_that_is_shown_is_the_one_that_decides() -> None:
+    # A head that is ten times slower in every third process.  Of one shape at one look, 95% are
+    # from +10% to +350%, above the 2% allowed, and that alone would fail 9% of equals.
+    erratic = [math.log(10)] * 4 + [0.05] * 8
+    found = decide({shape: erratic for shape in SHAPES}, 2.0)
+    assert set(_paces(slowdown.Speed("b", 2.0, found))) == {Pace.AMBIGUOUS}
+    assert all(shape.low < 1.02 < shape.high for shape in found)
+    rng = random.Random(11)
+    seen = set()
+    for _ in range(300):
+        drawn = {
+            shape: [rng.gauss(rng.choice((0.01, 0.02, 0.03)), 0.005) for _ in range(4)]
+            for shape in SHAPES
+        }
+        for shape in decide(drawn, 2.0):
+            above, below = shape.low > 1.02, shape.high <= 1.02
+            seen.add(shape.pace)
+            assert (shape.pace is Pace.SLOWER) is above
+            assert (shape.p < slowdown.ALPHA) is above
+            assert (shape.pace is Pace.OK) is below
+    assert seen == set(Pace)
+
+
+def test_intervals_are_those_computed_by_hand() -> None:
+    # Mean 0.03, error 0.00057735.  Student's t of 3 degrees of freedom is 3.7405 beyond which lie
+    # 5% / 3 looks, and 5.6251 for 5% / (3 looks * 3 shapes).
+    ratios = [0.029, 0.031, 0.029, 0.031]
+    for shape in decide({shape: ratios for shape in SHAPES}, 1.0):
+        assert math.log(shape.low) == pytest.approx(0.03 - 5.6251 * 0.00057735, rel=1e-4)
+        assert math.log(shape.high) == pytest.approx(0.03 + 3.7405 * 0.00057735, rel=1e-4)
+
+
+def test_an_end_of_many_digits_is_shown_in_few() -> None:
+    (found,) = decide({SHAPES[0]: [0.0, 1.5]}, 1.0)
+    assert found.percent == "+111.70% (-100.00% to +3e+08%)"
+
+
+def test_correction_keeps_one_lucky_shape_of_many_from_failing() -> None:
     noise = {make_shape(128, 256, i): [0.0, 0.02, 0.0, 0.03] for i in range(1, 11)}
     one = {SHAPES[0]: [0.020, 0.024, 0.021, 0.025]}
     alone, together = decide(one, 1.0)[0], decide(one | noise, 1.0)[0]
