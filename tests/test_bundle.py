@@ -376,6 +376,27 @@ def test_export_takes_what_stands_or_what_is_named_or_everything(url: str, tmp_p
     assert [p.name for p in tmp_path.glob("*b.json*")] == ["b.json"]
 
 
+def test_export_replaces_a_bundle_and_nothing_else(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`harness export SUBMISSION.py` lost the submission, `export shapes.yaml bob` the task's."""
+    for name, content in (("mine.py", "def custom_kernel(data): ...\n"), ("other.json", "{}")):
+        file = tmp_path / name
+        file.write_text(content)
+        for runs in ((), ("quick",)):
+            assert run_cli(["export", str(file), *runs, "--db", url]) == 2
+            assert capsys.readouterr().err == (
+                f"harness: {file}: is there already and would be overwritten; FILE is the bundle "
+                "to write; names of runs come after it\n"
+            )
+        assert file.read_text() == content
+    (tmp_path / "empty.json").touch()
+    exported(url, tmp_path / "empty.json")
+    document = exported(url, tmp_path / "empty.json")  # now a bundle
+    (tmp_path / "indented.json").write_text(json.dumps(document, indent=2))
+    exported(url, tmp_path / "indented.json")
+
+
 def test_verify_says_ok_bad_and_what_could_stand(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -549,9 +570,9 @@ def test_a_run_from_the_future_or_with_a_source_that_no_file_holds_is_not_sound(
 
 def test_export_writes_through_links_and_into_pipes(url: str, tmp_path: Path) -> None:
     target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
-    target.write_text("old")
+    exported(url, target)
     link.symlink_to("target")
-    exported(url, link)
+    exported(url, link, "cc")
     assert link.is_symlink() and bundle.loads(target.read_bytes(), "target").runs
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)

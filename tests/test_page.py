@@ -379,6 +379,27 @@ def test_a_file_that_cannot_be_written_is_a_usage_error_and_leaves_nothing(
     assert not (tmp_path / "no").exists()
 
 
+def test_the_page_replaces_an_earlier_page_and_nothing_else(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--html submissions/mine.py` lost a submission."""
+    mine, board = tmp_path / "mine.py", tmp_path / "board.html"
+    mine.write_text("def custom_kernel(data): ...\n")
+    for options in ((), ("--confirm", "2"), ("--json",)):
+        assert run_cli(["leaderboard", "--db", url, "--html", str(mine), *options]) == 2
+        said = capsys.readouterr()
+        assert said.err.startswith(f"harness: --html {mine}: is there already and would be over")
+        assert "name a new file, or an earlier page" in said.err and said.out == ""
+    assert mine.read_text() == "def custom_kernel(data): ...\n"
+    of_0_2 = '<!doctype html>\n<meta name="referrer" content="no-referrer">\n'
+    for earlier in ("", of_0_2 + "<title>double leaderboard</title>"):
+        board.write_text(earlier)
+        assert run_cli(["leaderboard", "--db", url, "--html", str(board)]) == 0
+    assert run_cli(["leaderboard", "--db", url, "--html", str(board)]) == 0
+    board.write_text("<!doctype html>\n<title>my leaderboard</title>")
+    assert run_cli(["leaderboard", "--db", url, "--html", str(board)]) == 2
+
+
 def test_source_without_a_page_is_a_usage_error(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

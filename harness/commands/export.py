@@ -42,12 +42,18 @@ def command(
     It holds every raw sample, the environment, the source and its hash, the secret seeds of the
     runs, which are public from then on, and a digest over all of it.
     """
-    from harness import bundle
+    from harness import bundle, whole_file
     from harness.commands import page_file
     from harness.errors import UsageError
     from harness.leaderboard import boards
     from harness.store import open_store
 
+    # `harness export SUBMISSION.py` and `harness export *.json` mean something else.
+    whole_file.refuse_foreign(
+        file,
+        [whole_file.BUNDLE],
+        remedy="FILE is the bundle to write; names of runs come after it",
+    )
     root = options.task_root(problem)
     url = options.store_url(db, root)
     with open_store(url, create=False) as store:

@@ -72,6 +72,16 @@ def command(
 
     if with_source and html is None:
         raise click.UsageError("--with-source is for --html FILE")
+    if html is not None:
+        from harness import whole_file
+
+        # Before --confirm measures for minutes what could not be written.
+        whole_file.refuse_foreign(
+            html,
+            [whole_file.PAGE],
+            option="--html ",
+            remedy="name a new file, or an earlier page",
+        )
     # Without --db the results are the task's, so there must be one.
     root = options.task_root(problem) if db else find_root(problem, Path.cwd(), None)
     url = options.store_url(db, root)
