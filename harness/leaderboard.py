@@ -7,6 +7,7 @@ a row may have been written by an older version, by hand, or by a stranger.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -147,7 +148,7 @@ def boards(
 
     A standing is the latest eligible ranked run of (author, submission): a later, slower run
     replaces a faster one, for a best of N rewards persistence.  A later run that failed or was not
-    ranked takes no standing away.  Entries of one rank stand in order of time, earlier first.
+    ranked takes no standing away.  Entries of one rank are in order of score.
     All standings of a board ran the same version of the task: that of `task` where its name fits,
     else that of the newest eligible run.  What has no standing is in `unranked`, newest first.
     """
@@ -227,25 +228,32 @@ def _unranked(row: Summary, reason: str) -> Unranked:
 
 
 def _standings(rows: list[Summary], baseline: _Entrant) -> tuple[Standing, ...]:
-    """Rank the rows of one board: shared ranks within noise of the rank's leader."""
-    rows = sorted(rows, key=lambda r: (r.score_ns or math.inf, r.created_ns, r.id))
+    """Rank the rows of one board: an entry's rank is one more than the number of those ahead of it.
+
+    So an entry that is added betters no other's rank, and touches none that is faster.  Each that
+    is slower and no noisier goes down by one where the new one is ahead of it, else stays.  Slower
+    and noisier ones may also fall behind those that the new one was found to be behind.
+    """
+    rows = sorted(rows, key=_by_score)
     marks = [_mark(row) for row in rows]
     widest = max((half for _, half in marks), default=0.0)
     base = next((r.score_ns for r in rows if (r.author, r.submission) == baseline), None)
+    beaten_from = Counter(_first_behind(marks, i) for i in range(len(marks)))
     made: list[Standing] = []
-    start = 0
-    while start < len(rows):
-        end = start + 1
-        while end < len(rows) and not _ahead(marks[start], marks[end]):
-            end += 1
-        group = sorted(range(start, end), key=lambda i: (rows[i].created_ns, rows[i].id))
-        for i in group:
-            # A noisy leader can share its rank with an entry that a third one beats clearly.
-            low = min(1 + i - _open(marks, i, -1, widest), start + 1)
-            high = max(1 + i + _open(marks, i, 1, widest), start + 1)
-            made.append(_standing(rows[i], (start + 1, low, high), base))
-        start = end
+    rank = 1
+    for i, row in enumerate(rows):
+        rank += beaten_from[i]
+        # By the whole of both noises, of which the rank counts a part.
+        low = min(1 + i - _open(marks, i, -1, widest), rank)
+        high = max(1 + i + _open(marks, i, 1, widest), rank)
+        made.append(_standing(row, (rank, low, high), base))
     return tuple(made)
+
+
+def _by_score(row: Summary) -> tuple[float, float, int, str]:
+    """The order of a board; of equal scores the surer one, then the older one, is first."""
+    score, half = _mark(row)
+    return score, half, row.created_ns, row.id
 
 
 def _mark(row: Summary) -> _Mark:
@@ -253,10 +261,24 @@ def _mark(row: Summary) -> _Mark:
     return math.log(score), stats.half_width(stats.Interval(score, low, high))
 
 
-def _ahead(a: _Mark, b: _Mark) -> bool:
-    """Whether a rank's leader is ahead of an entry, whose own noise counts no more than others'.
+def _first_behind(marks: Sequence[_Mark], index: int) -> int:
+    """The first entry that this one is ahead of; it is ahead of all from there on.
 
-    Or who is slow and erratic would share the rank of whoever is fast.
+    Of those too whose own noise might excuse them: nobody is ranked before who is faster, or a
+    submission would better its rank by being noisy.
+    """
+    for i in range(index + 1, len(marks)):
+        if _beats(marks[index], marks[i]):
+            return i
+    return len(marks)
+
+
+def _beats(a: _Mark, b: _Mark) -> bool:
+    """Whether a is faster than b beyond noise: all of its own, and of b's no more than as much.
+
+    Or 2% where that is more.  Who is slow and erratic would not be behind anybody otherwise; and
+    who is fast and erratic is ahead of none that it cannot be told from, be it by luck or to move
+    others.
     """
     return stats.beyond_noise(b[0] - a[0], a[1], min(b[1], max(a[1], stats.NOISY_SHARE)))
 

@@ -8,11 +8,23 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks import simulate_ranking
 from harness import stats
 from harness.leaderboard import Place, boards, ineligible, place, summarise
-from harness.model import Board, CaseKind, Doubt, Mode, Passed, Run, Standing, Verdict
+from harness.model import (
+    Board,
+    CaseKind,
+    Doubt,
+    Mode,
+    Passed,
+    Run,
+    ShapeStanding,
+    Standing,
+    Verdict,
+)
 from tests.fakes import CPU, SHAPES, make_failure, make_run, make_shape, make_task
 
 
@@ -104,13 +116,14 @@ def test_clear_differences_are_ranked_by_score() -> None:
     assert [(s.rank_low, s.rank_high) for s in made.standings] == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_entries_within_noise_share_a_rank_in_the_order_of_their_time() -> None:
+def test_entries_within_noise_share_a_rank_in_the_order_of_their_scores() -> None:
+    """Whoever is older, which reads as a fault of sorting."""
     made = board(
-        make_run("later", times_us=(20, 40, 10), created=9, noise=0.01),
+        make_run("faster", times_us=(20, 40, 10), created=9, noise=0.01),
         make_run("earlier", times_us=(20.1, 40.2, 10.05), created=1, noise=0.01),
         make_run("far", times_us=(30, 60, 15)),
     )
-    assert order(made) == [(1, "earlier"), (1, "later"), (3, "far")]
+    assert order(made) == [(1, "faster"), (1, "earlier"), (3, "far")]
     assert made.standings[0].rank_high == 2
 
 
@@ -126,14 +139,91 @@ def test_noise_of_ones_own_buys_no_rank() -> None:
     assert [(s.rank_low, s.rank_high) for s in board.standings] == [(1, 2), (2, 3), (1, 3)]
     unsure = make_run("unsure", times_us=(19, 38, 9.5), noise=0.1, created=4)
     (board,) = boards([summarise(run) for run in (unsure, good)])
-    assert [(s.submission, s.rank) for s in board.standings] == [("good", 1), ("unsure", 1)]
+    assert [(s.submission, s.rank) for s in board.standings] == [("unsure", 1), ("good", 1)]
 
 
-def test_a_rank_is_shared_with_its_leader_and_does_not_chain() -> None:
+def test_a_shared_rank_does_not_chain() -> None:
     times = [20.0, 20.24, 20.48]  # each 1.2% apart, noise 1%: neighbours tie, the ends do not
     made = board(*(make_run(f"s{i}", times_us=(t, t, t), noise=0.01) for i, t in enumerate(times)))
-    assert order(made) == [(1, "s0"), (1, "s1"), (3, "s2")]
+    assert order(made) == [(1, "s0"), (1, "s1"), (2, "s2")]  # one is ahead of s2, not two
     assert [(s.rank_low, s.rank_high) for s in made.standings] == [(1, 2), (1, 3), (2, 3)]
+
+
+def test_a_decoys_noise_buys_nobody_a_rank() -> None:
+    """A second entry of dave's, placed behind the first by an erratic clock, tied him with all."""
+    times = {"alice": 43.8, "bob": 55.1, "carol": 66.0, "dave": 82.0}
+    runs = [make_run(name, times_us=(t, t, t), noise=0.037) for name, t in times.items()]
+    before = {s.submission: s.rank for s in board(*runs).standings}
+    assert before == {"alice": 1, "bob": 2, "carol": 3, "dave": 4}
+    decoy = make_run("decoy", times_us=(48.2, 48.2, 48.2), noise=1.85)
+    after = {s.submission: s.rank for s in board(*runs, decoy).standings}
+    assert after == {**before, "decoy": 2}
+
+
+#: Scores from a few steps, so that ties and chains of them are common, and noise of every size.
+ENTRY = st.tuples(st.integers(0, 30), st.sampled_from([0.001, 0.004, 0.01, 0.03, 0.1, 0.5, 2.0]))
+
+
+def ranked(entries: list[tuple[int, float]]) -> list[Standing]:
+    """A board's standings in the order of `entries`: (steps of 0.7% from the first, noise)."""
+    rows = []
+    for i, (step, noise) in enumerate(entries):
+        score = 20_000 * math.exp(0.007 * step)
+        shape = ShapeStanding(SHAPES[0], score, score, score, None)
+        rows.append(
+            dataclasses.replace(
+                summarise(make_run(f"s{i}", id=f"{i:02}")),
+                score_ns=score,
+                low_ns=score * math.exp(-noise),
+                high_ns=score * math.exp(noise),
+                shapes=(shape,),
+            )
+        )
+    (made,) = boards(rows)
+    return sorted(made.standings, key=lambda s: s.run)
+
+
+@given(st.lists(ENTRY, min_size=1, max_size=8), ENTRY)
+def test_an_entry_that_is_added_moves_others_only_by_being_ahead_of_them(
+    entries: list[tuple[int, float]], added: tuple[int, float]
+) -> None:
+    before = ranked(entries)
+    *after, new = ranked([*entries, added])
+    for (_, noise), old, now in zip(entries, before, after, strict=True):
+        moved = now.rank - old.rank
+        assert moved >= 0  # nobody gains by another's entry
+        if now.score_ns < new.score_ns:
+            assert moved == 0  # nor loses by a slower one
+        elif noise <= added[1]:
+            assert moved <= 1  # nor by more than its being one more
+            assert moved == 0 or now.rank > new.rank  # which it is only where it is ahead
+        else:
+            assert now.rank <= max(old.rank + 1, new.rank + 1)
+
+
+@given(st.lists(ENTRY, min_size=2, max_size=8))
+def test_ranks_follow_the_scores_and_what_shares_one_is_within_noise(
+    entries: list[tuple[int, float]],
+) -> None:
+    made = sorted(ranked(entries), key=lambda s: s.score_ns)
+    assert made[0].rank == 1
+    for a, b in itertools.combinations(made, 2):
+        assert a.rank <= b.rank or a.score_ns == b.score_ns
+        if a.rank == b.rank:
+            assert not _separated(a, b)
+
+
+@given(st.lists(ENTRY, min_size=1, max_size=8), st.sampled_from([2.0, 5.0, 9.0]))
+def test_more_noise_than_2_percent_betters_no_rank(
+    entries: list[tuple[int, float]], factor: float
+) -> None:
+    *others, (step, noise) = entries
+    noise = min(max(noise, 0.02), 0.5)
+    *_, calm = ranked([*others, (step, noise)])
+    *_, noisy = ranked([*others, (step, noise * factor)])
+    faster = [other for other in others if other[0] <= step]
+    if all(other[1] <= noise for other in faster):
+        assert noisy.rank == calm.rank
 
 
 def test_two_runs_1_percent_apart_with_80_tiny_shapes_are_ranked_apart() -> None:
