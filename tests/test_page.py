@@ -183,6 +183,19 @@ def test_standings_carry_interval_share_doubt_and_range() -> None:
     assert "95% interval" in said and "60.0%" in said
 
 
+def test_the_speed_of_light_is_told_of_a_gpu_and_of_no_processor() -> None:
+    """The published bounds are a GPU's; the terminal has none for a processor either."""
+    gpu = make_page([sampled_run("quick", seed=1)])
+    assert gpu.count("<dt>of speed of light</dt>") == 3 and "<dt>of the speed of light</dt>" in gpu
+    assert "speed of light" not in make_page([sampled_run("home", device=CPU, floor=None)])
+
+
+def test_the_page_states_one_rule_for_ties() -> None:
+    document = make_page(some_runs()[:3])
+    assert document.count("beyond noise") + document.count("by more than noise") == 1
+    assert "only called different" not in document
+
+
 def test_a_leader_alone_is_named_with_its_lead() -> None:
     said = re.sub(r"\s+", " ", " ".join(Elements(make_page(some_runs())).text))
     assert re.search(r"quick leads; \w+ takes 1\.50 ± 0\.0\d times as long", said), said
