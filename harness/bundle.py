@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import harness
-from harness import codec, leaderboard, samples, stats
+from harness import codec, leaderboard, names, samples, stats
 from harness.errors import UsageError
 from harness.model import (
     Block,
@@ -43,8 +43,8 @@ MAX_BYTES = 1 << 29
 
 #: The year 2262, where nanoseconds leave 63 bits.
 _LATEST_NS = (1 << 63) - 1
-#: What clocks of two machines may differ.
-_DAY_NS = 86_400_000_000_000
+#: What clocks of two machines may differ: the newest run of an entry is the one that stands.
+_AHEAD_NS = 300_000_000_000
 #: Twelve hexadecimal digits, as judge.py makes them: any other could be a submission's name.
 _ID = re.compile(r"[0-9a-f]{12}")
 _KINDS = ("cpu", "cuda")
@@ -116,8 +116,11 @@ def loads(data: bytes, where: str) -> Bundle:
 
 
 def problems(run: Run) -> tuple[str, ...]:
-    """What does not fit together in a run: source, times, score, verdict.  Empty when sound."""
-    found = []
+    """What does not fit together in a run: source, times, score, verdict.  Empty when sound.
+
+    Whether its cases are those of its task, `planned.departures` says, where the task is at hand.
+    """
+    found = _name_problems(run)
     source = run.submission.source
     if source and _sha256(source) != run.submission.sha256:
         found.append("its source is not the one that its sha256 names")
@@ -128,12 +131,23 @@ def problems(run: Run) -> tuple[str, ...]:
         found.append(f"its verdict is passed, but {len(failed)} of {len(run.cases)} cases failed")
     if not 0 < run.created_ns < _LATEST_NS or not 0 <= run.duration_ns < _LATEST_NS:
         found.append("it was made at no time, or took absurdly long")
-    elif run.created_ns > time.time_ns() + _DAY_NS:
+    elif run.created_ns > time.time_ns() + _AHEAD_NS:
         found.append("it is dated in the future")
     if (run.device.kind == "cpu") != (run.clock is Clock.HOST) or run.device.kind not in _KINDS:
         found.append("its device and its clock do not belong together")
     found += _case_problems(run)
     return (*found, *_score_problems(run))
+
+
+def _name_problems(run: Run) -> list[str]:
+    """Names that a board could not show as they are, or that look like another's."""
+    said = {
+        "submission's name": run.submission.name,
+        "author": run.submission.author,
+        "task's name": run.task,
+        "device's name": run.device.name,
+    }
+    return [f"its {what} {flaw}" for what, name in said.items() if (flaw := names.flaw(name))]
 
 
 def _case_problems(run: Run) -> list[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.model import Submission
+from harness.names import MAX_NAME, proper
 
 #: The incumbent's own limit is 1 MB; embedded sources and tables of honest ones stay below.
 MAX_SOURCE_BYTES = 1 << 20
-MAX_NAME = 100
 PLACEHOLDER = "your-name"  # as starting points and README have it
 _DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
 
@@ -39,10 +39,11 @@ def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
         raise UsageError(f"{path}: its name is longer than {MAX_NAME} characters; rename it")
     text = _decode(path, raw)
     return Submission(
-        name=path.stem,
+        # Written out where it would not be seen: no name on a board looks like another one.
+        name=proper(path.stem) or "unnamed",
         path=str(path),
         sha256=hashlib.sha256(raw).hexdigest(),
-        author=(author or _author(text) or "anonymous")[:MAX_NAME],
+        author=proper(author or _author(text) or "") or "anonymous",
         # Bytes survive the round trip through JSON, whatever their encoding.
         source=raw.decode("utf-8", "surrogateescape"),
     )

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 #: Bottom first.  A module imports from its own layer and those above it here, never from below;
 #: `x.*` stands for every module of a package.
 LAYERS: tuple[tuple[str, str], ...] = (
-    ("values", "__init__ model errors codec progress profile_values selftest_values"),
-    ("arithmetic", "stats timing plan leaderboard samples slowdown compare confirm gate"),
+    ("values", "__init__ model errors names codec progress profile_values selftest_values"),
+    ("arithmetic", "stats timing plan planned leaderboard samples slowdown compare confirm gate"),
     (
         "files",
         "strict_yaml task sources revision signature sqlite_file database store machine baseline "

@@ -12,7 +12,7 @@ from harness import bundle as bundles
 from harness.commands import options, verify
 from harness.commands.run import judge
 from harness.errors import UsageError
-from harness.model import CaseKind, IsolationPolicy, Job, Run, Submission
+from harness.model import CaseKind, IsolationPolicy, Job, Run, Submission, Task
 from harness.render import text
 
 
@@ -41,8 +41,8 @@ def command(file: Path, runs: tuple[str, ...], **chosen: Any) -> int:
 
     bundle, _ = verify.read(file, chosen["signers"])
     root = find_root(chosen["problem"], Path.cwd(), None)
-    digest = load(root).digest
-    old = [_ready(run, digest, root, chosen["source"]) for run in _chosen(bundle.runs, runs, file)]
+    task = load(root)
+    old = [_ready(run, task, chosen["source"]) for run in _chosen(bundle.runs, runs, file)]
     pairs = []
     for run in old:
         again = judge(_job(run, root, chosen), run.submission.name, quiet=chosen["quiet"])
@@ -71,12 +71,12 @@ def _chosen(runs: tuple[Run, ...], wanted: tuple[str, ...], file: Path) -> list[
     return found
 
 
-def _ready(run: Run, digest: str, root: Path, source: Path | None) -> Run:
+def _ready(run: Run, task: Task, source: Path | None) -> Run:
     """The run with its submission's text; UsageError when it cannot be made again here."""
     name = text.plain(run.id)
-    if run.task_digest != digest:
+    if run.task_digest != task.digest:
         raise UsageError(
-            f"run {name} is of another version of the task {text.plain(run.task)} than {root} "
+            f"run {name} is of another version of the task {text.plain(run.task)} than {task.root} "
             "(--problem DIR); times and verdicts would mean something else"
         )
     if source is not None:
@@ -88,7 +88,7 @@ def _ready(run: Run, digest: str, root: Path, source: Path | None) -> Run:
         run = replace(run, submission=_named(given, run.submission))
     if not run.submission.source:
         raise UsageError(f"run {name}: its source was left out of the bundle; use --source FILE")
-    bad = bundles.problems(run)
+    bad = verify.problems(run, task)
     if bad:
         raise UsageError(f"run {name} is not sound: {text.plain(bad[0])}")
     return run

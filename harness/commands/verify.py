@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from harness import bundle as bundles
+from harness import planned
 from harness.bundle import Bundle
 from harness.commands import options
 from harness.errors import UsageError
 from harness.leaderboard import ineligible
-from harness.model import Run
+from harness.model import Run, Task
 from harness.render import text
 
 signers_option = click.option(
@@ -26,20 +27,25 @@ signers_option = click.option(
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @signers_option
 @options.json_option
-def command(file: Path, signers: Path | None, as_json: bool) -> int:
+@options.problem_option
+def command(file: Path, signers: Path | None, as_json: bool, problem: Path | None) -> int:
     """Check a bundle: digest, signature, and that each run's figures follow from its samples.
 
-    That a run was made as it says, nobody can read off a file: `harness replay` makes it again.
+    Where the task that a run is of is at hand, its cases must be the task's own.  That a run was
+    made as it says, nobody can read off a file: `harness replay` makes it again.
+
     Exit code: 0 sound, 1 some run is not, 2 no bundle, damaged, or not signed as demanded.
     """
     bundle, vouched = read(file, signers)
-    found = {run.id: bundles.problems(run) for run in bundle.runs}
+    task = options.task_at(options.task_root(problem))
+    found = {run.id: problems(run, task) for run in bundle.runs}
     if as_json:
         from harness.render import export
 
         options.say(export.dumps(_document(bundle, vouched, found)) + "\n")
     else:
-        options.say("".join(f"{line}\n" for line in _lines(bundle, vouched, found)))
+        lines = [*_lines(bundle, vouched, found), *not_compared(bundle, task)]
+        options.say("".join(f"{line}\n" for line in lines))
     return 1 if any(found.values()) else 0
 
 
@@ -63,6 +69,21 @@ def read(file: Path, signers: Path | None) -> tuple[Bundle, str]:
     from harness import signature
 
     return bundle, signature.check(bundle.digest, bundle.signature, signers)
+
+
+def problems(run: Run, task: Task | None) -> tuple[str, ...]:
+    """All that speaks against a run, by its own figures and by its task's where that is `task`."""
+    return (*bundles.problems(run), *(planned.departures(run, task) if task is not None else ()))
+
+
+def not_compared(bundle: Bundle, task: Task | None) -> list[str]:
+    """A sentence where some run's task, as it was then, is not at hand."""
+    digest = task.digest if task is not None else ""
+    others = {text.plain(run.task) for run in bundle.runs if run.task_digest != digest}
+    if not others:
+        return []
+    which = f"that version of {text.listing(sorted(others))}"
+    return [f"{which} is not here (--problem DIR): cases were not compared with the task's own"]
 
 
 def _lines(bundle: Bundle, vouched: str, found: dict[str, tuple[str, ...]]) -> list[str]:

@@ -1,0 +1,61 @@
+"""Whether a run checked and timed what its task asks for.  Pure.
+
+A bundle says of itself what its cases were; the task at hand says what they had to be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from harness.model import Case, CaseKind, Job, Run, Task, Verdict
+from harness.plan import plan
+
+#: Departures told of one run; one that was made up as a whole has hundreds.
+_TOLD = 3
+
+
+def departures(run: Run, task: Task) -> tuple[str, ...]:
+    """In what a run's cases are not those of its task.
+
+    Empty for a run of another version of the task, and for one on shapes of its own, which no
+    board shows.
+    """
+    if run.task_digest != task.digest or run.custom_shapes:
+        return ()
+    if run.task != task.name:
+        return (f"its task is called {task.name}, and it says {run.task}",)
+    return tuple(dict.fromkeys([*_tests(run, task), *_timed(run, task)]))[:_TOLD]
+
+
+def _tests(run: Run, task: Task) -> list[str]:
+    """Test cases that the task has not, or not as often; where all passed, also missing ones."""
+    did = Counter(c.case for c in run.cases if c.case.kind is CaseKind.TEST)
+    seeds = {case.seed for case in did}
+    # --seed puts one in the place of all.
+    todo = Counter(_tests_of(run, task, seeds.pop() if len(seeds) == 1 else None))
+    told = [f"{_label(case)}: its task has no such test case" for case in did if case not in todo]
+    told += [f"{_label(case)}: this test case is there too often" for case in did & todo
+             if did[case] > todo[case]]  # fmt: skip
+    if run.verdict is Verdict.PASSED:
+        told += [f"{_label(case)}: this test case of its task is missing" for case in todo - did]
+    return told
+
+
+def _tests_of(run: Run, task: Task, seed: int | None) -> tuple[Case, ...]:
+    return plan(task, Job(task.root, run.submission, run.device.kind, run.mode, seed=seed)).tests
+
+
+def _timed(run: Run, task: Task) -> list[str]:
+    """Timed shapes that the task does not rank, and bounds that it does not publish."""
+    bounds = {shape: shape.light_speed_ns for shape in task.ranked}
+    told = []
+    for shape in (c.case.shape for c in run.cases if c.case.kind is CaseKind.BENCHMARK):
+        if shape not in bounds:
+            told.append(f"{shape.label}: its task does not time this shape")
+        elif shape.light_speed_ns != bounds[shape]:
+            told.append(f"{shape.label}: the speed of light is not the one that its task publishes")
+    return told
+
+
+def _label(case: Case) -> str:
+    return f"{case.shape.label} {case.inputs}, seed {case.seed}"
