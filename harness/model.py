@@ -50,6 +50,7 @@ class Doubt(StrEnum):
     SHARED_CPU = "shared cpu"
     HOST_EXCHANGE = "host exchange"
     NO_FLOOR = "no floor"
+    UNSIGNED_IMPORT = "unsigned import"
 
 
 #: A run with one of these is stored and shown, never ranked (see leaderboard.ineligible).

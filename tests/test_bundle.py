@@ -8,18 +8,20 @@ import math
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import bundle, codec, samples, stats
+from harness import bundle, codec, planned, samples, stats
 from harness.cli import run as run_cli
 from harness.errors import UsageError
 from harness.model import (
     Block,
     CaseKind,
+    CaseResult,
     Clock,
     Doubt,
     Job,
@@ -31,9 +33,10 @@ from harness.model import (
     Verdict,
 )
 from harness.prepare import Seeds
+from harness.sources import submission_of
 from harness.store import open_store
 from harness.task import load
-from tests.fakes import CPU, SHAPES, make_failure
+from tests.fakes import CPU, SHAPES, make_failure, make_shape
 from tests.sampled import SECRET, sampled_run, sampled_timing
 
 DOUBLE = Path(__file__).parent / "problems" / "double"
@@ -428,7 +431,213 @@ def test_import_stores_sound_runs_once_with_their_origin_and_they_rank(
         assert "imported from a bundle, sha256:" in run.notes[-1]
         assert {row.id for row in store.latest_eligible(None)} == {"aa1000000000", "bb2000000000"}
         (original,) = (r for r in some_runs() if r.id == "aa1000000000")
-        assert dataclasses.replace(run, notes=original.notes) == original
+        assert run.doubts == (Doubt.UNSIGNED_IMPORT,)
+        assert dataclasses.replace(run, notes=original.notes, doubts=()) == original
+
+
+def test_what_nobody_vouches_for_says_so_on_every_board(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imported runs stood like local ones: only `show` told where they were from."""
+    file, there = tmp_path / "b.json", f"sqlite:///{tmp_path / 'there.db'}"
+    exported(url, file)
+    capsys.readouterr()
+    assert run_cli(["import", str(file), "--db", there]) == 0
+    assert (
+        "the bundle is not signed: nobody vouches for it; the board says `unsigned import` of what "
+        "it brought\n"
+    ) in capsys.readouterr().out
+    for layout in ("table", "json", "csv", "markdown"):
+        run_cli(["leaderboard", "--db", there, "--format", layout])
+        assert capsys.readouterr().out.count("unsigned import") == 2
+    run_cli(["leaderboard", "--db", there, "--html", str(tmp_path / "board.html")])
+    assert "unsigned import" in (tmp_path / "board.html").read_text()
+    # Who exports it anew passes the doubt on, and it comes once.
+    exported(there, file)
+    again = f"sqlite:///{tmp_path / 'again.db'}"
+    assert run_cli(["import", str(file), "--db", again]) == 0
+    assert run_cli(["import", str(file), "--db", url]) == 0
+    assert "2 were there already" in capsys.readouterr().out
+    with open_store(again, create=False) as store:
+        assert store.get("aa1000000000").doubts == (Doubt.UNSIGNED_IMPORT,)
+
+
+@needs_ssh
+def test_what_a_known_key_signed_stands_without_a_doubt(
+    url: str, keys: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = keys / "b.json"
+    exported(url, file, "--sign", str(keys / "k1"))
+    signers = ["--signers", str(keys / "signers")]
+    for name, options, doubts in (
+        ("trusted", signers, ()),
+        ("anybody", [], (Doubt.UNSIGNED_IMPORT,)),
+    ):
+        there = f"sqlite:///{keys / name}.db"
+        capsys.readouterr()
+        assert run_cli(["import", str(file), "--db", there, *options]) == 0
+        assert ("nobody vouches for" in capsys.readouterr().out) == bool(doubts)
+        with open_store(there, create=False) as store:
+            assert store.get("aa1000000000").doubts == doubts
+
+
+# Runs of the task at hand
+
+
+def double_run(**changes: Any) -> Run:
+    """A ranked run of the double task, as its judge would have recorded it."""
+    task = load(DOUBLE)
+    run = sampled_run("alice", id="aa1000000000", device=CPU, times_us=(20.0, 40.0),
+                      shapes=task.ranked, task=task.name, digest=task.digest, clock=Clock.HOST,
+                      **changes)  # fmt: skip
+    check = run.cases[0].outcome
+    tests = (CaseResult(case, check) for case in (*task.tests, *task.hard))
+    return dataclasses.replace(run, cases=(*tests, *(c for c in run.cases if c.timing is not None)))
+
+
+def with_cases(run: Run, change: Callable[[CaseResult], CaseResult], kind: CaseKind) -> Run:
+    cases = tuple(change(c) if c.case.kind is kind else c for c in run.cases)
+    return dataclasses.replace(run, cases=cases)
+
+
+def with_case(**changes: Any) -> Callable[[CaseResult], CaseResult]:
+    return lambda c: dataclasses.replace(c, case=dataclasses.replace(c.case, **changes))
+
+
+def lit(result: CaseResult) -> CaseResult:
+    """With a speed of light that makes its time look short."""
+    shape = dataclasses.replace(result.case.shape, light_speed_ns=10**9)
+    return with_case(shape=shape)(result)
+
+
+FOREIGN: dict[str, Callable[[Run], Run]] = {
+    "8 competition, seed 1: this test case is there too often": lambda r: with_cases(
+        r, lambda c: r.cases[0], CaseKind.TEST
+    ),
+    "1000 competition, seed 2: this test case of its task is missing": lambda r: (
+        dataclasses.replace(r, cases=tuple(c for c in r.cases if c.case.seed != 2))
+    ),
+    "nothing, seed 1: its task has no such test case": lambda r: with_cases(
+        r, with_case(inputs="nothing"), CaseKind.TEST
+    ),
+    "1x1x1 competition, seed 1: its task has no such test case": lambda r: with_cases(
+        r, with_case(shape=make_shape(1, 1, 1)), CaseKind.TEST
+    ),
+    "the speed of light is not the one that its task publishes": lambda r: with_cases(
+        r, lit, CaseKind.BENCHMARK
+    ),
+    "its task does not time this shape": lambda r: with_cases(
+        r, lambda c: with_case(shape=make_shape(*map(ord, "abc")))(c), CaseKind.BENCHMARK
+    ),
+    "its task is called double, and it says other": lambda r: dataclasses.replace(r, task="other"),
+}
+
+
+@pytest.mark.parametrize("said", FOREIGN)
+def test_a_run_with_other_cases_than_its_task_is_not_taken(
+    said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, forged = load(DOUBLE), FOREIGN[said](double_run())
+    assert any(said in one for one in planned.departures(forged, task))
+    file, there = tmp_path / "b.json", tmp_path / "there.db"
+    file.write_bytes(bundle.dumps(bundle.make([forged], with_source=True)))
+    for command in (["verify"], ["import", "--db", f"sqlite:///{there}"]):
+        assert run_cli([*command, str(file), "--problem", str(DOUBLE)]) in (1, 2)
+        assert "BAD" in (shown := "".join(capsys.readouterr())) or "is not sound" in shown
+    assert not there.exists()
+
+
+def test_what_a_judge_records_of_the_task_at_hand_has_no_departure() -> None:
+    task, run = load(DOUBLE), double_run()
+    honest = [
+        run,
+        with_cases(run, with_case(seed=7), CaseKind.TEST),  # --seed 7
+        dataclasses.replace(run, custom_shapes=True, cases=run.cases[:1]),
+        dataclasses.replace(run, verdict=Verdict.TIMED_OUT, cases=run.cases[:2]),
+        dataclasses.replace(run, verdict=Verdict.IMPORT_ERROR, cases=()),
+        dataclasses.replace(
+            run, mode=Mode.BENCHMARK, cases=tuple(c for c in run.cases if c.timing is not None)
+        ),
+        dataclasses.replace(
+            run, mode=Mode.TEST, cases=tuple(c for c in run.cases if c.timing is None)
+        ),
+        dataclasses.replace(run, task_digest="0" * 64, cases=run.cases[:1]),  # another version
+    ]
+    for made in honest:
+        assert planned.departures(made, task) == ()
+        assert bundle.problems(made) == () or made.score_ns is not None
+
+
+def test_verify_and_import_say_where_no_task_was_at_hand(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(url, tmp_path / "b.json")
+    run_cli(["verify", str(tmp_path / "b.json"), "--problem", str(DOUBLE)])
+    told = "that version of nvfp4_gemv is not here (--problem DIR): cases were not compared"
+    assert told in capsys.readouterr().out
+    run_cli(["import", str(tmp_path / "b.json"), "--db", f"sqlite:///{tmp_path}/there.db"])
+    assert told in capsys.readouterr().out
+    (tmp_path / "d.json").write_bytes(bundle.dumps(bundle.make([double_run()], with_source=True)))
+    assert run_cli(["verify", str(tmp_path / "d.json"), "--problem", str(DOUBLE)]) == 0
+    assert capsys.readouterr().out.endswith("\nevery run is sound\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "flaw"),
+    [
+        ("A" * 101, "has 101 characters, and 100 are the most"),
+        ("\u202e" * 50, "holds what cannot be seen"),
+        ("alice\u200b", "holds what cannot be seen"),
+        ("al\u3164ice", "holds what cannot be seen"),
+        ("alice\ufe0f", "holds what cannot be seen"),
+        ("alice\u00a0", "holds what cannot be seen"),
+        ("alice ", "holds what cannot be seen"),
+        ("a\nb", "holds what cannot be seen"),
+        ("\x1b[31m", "holds what cannot be seen"),
+        ("\ue000", "holds what cannot be seen"),
+        ("", "is empty"),
+        (" ", "is empty"),
+    ],
+    ids=ascii,
+)
+def test_a_name_that_a_board_cannot_show_as_it_is_is_not_sound(name: str, flaw: str) -> None:
+    run = sampled_run()
+    device = dataclasses.replace(run.device, name=name)
+    for forged in (
+        dataclasses.replace(run, submission=dataclasses.replace(run.submission, name=name)),
+        dataclasses.replace(run, submission=dataclasses.replace(run.submission, author=name)),
+        dataclasses.replace(run, device=device),
+        dataclasses.replace(run, task=name),
+    ):
+        (problem,) = bundle.problems(forged)
+        assert flaw in problem
+
+
+@pytest.mark.parametrize(
+    "name", ["\u0141\u2603", "a b", "caf\u00e9", "\u05d0\u05d1", "x" * 100], ids=ascii
+)
+def test_an_honest_name_of_any_script_is_sound(name: str) -> None:
+    run = sampled_run()
+    named = dataclasses.replace(run.submission, name=name, author=name)
+    assert bundle.problems(dataclasses.replace(run, submission=named)) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["\u202e", " a ", "a\u200bb", "x" * 200, "y" * 99 + " z", "\ufe0f"]
+)
+def test_whatever_a_file_or_an_author_is_called_the_run_of_it_is_sound(name: str) -> None:
+    made = submission_of(Path(f"{name[:90]}.py"), b"x = 1\n", name)
+    run = sampled_run()
+    assert bundle.problems(dataclasses.replace(run, submission=made)) == ()
+
+
+def test_a_run_dated_beyond_what_clocks_differ_by_is_not_sound() -> None:
+    """A day was allowed: whoever dated a run 23 hours ahead held the standing for that long."""
+    now = time.time_ns()
+    run = sampled_run()
+    for ahead_s, problems in ((60, ()), (600, ("it is dated in the future",))):
+        late = dataclasses.replace(run, created_ns=now + ahead_s * 10**9)
+        assert bundle.problems(late) == problems
 
 
 def test_import_takes_nothing_from_a_bundle_with_one_unsound_run(

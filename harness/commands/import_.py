@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from harness import bundle as bundles
 from harness import codec
 from harness.commands import options, verify
 from harness.errors import UsageError
-from harness.model import Run
+from harness.model import Doubt, Run
 from harness.render import text
 from harness.store import Store, open_store
 
@@ -25,22 +24,44 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
     """Store the runs of a bundle that `harness verify` finds sound; each says where it is from.
 
     Imported runs rank like your own: import only what somebody you trust has signed (--signers).
-    Runs that are there already are left as they are.
+    What nobody vouches for has the doubt `unsigned import` on the board.  Runs that are there
+    already are left as they are.
     """
     bundle, vouched = verify.read(file, signers)
+    root = options.task_root(problem)
+    task = options.task_at(root)
     for run in bundle.runs:
-        if found := bundles.problems(run):
+        if found := verify.problems(run, task):
             raise UsageError(
                 f"{file}: run {text.plain(run.id)} is not sound ({text.plain(found[0])}); nothing "
                 "was imported, see `harness verify`"
             )
     note = f"imported from a bundle, {bundle.digest}, {vouched}"
-    with open_store(options.store_url(db, options.task_root(problem)), create=True) as store:
+    with open_store(options.store_url(db, root), create=True) as store:
         fresh = [run for run in bundle.runs if not _there(store, run, file)]
-        store.add(*(replace(run, notes=(*run.notes, note)) for run in fresh))
+        store.add(*(_imported(run, note, signed=signers is not None) for run in fresh))
     kept = len(bundle.runs) - len(fresh)
     count = f"{len(fresh)} run{'' if len(fresh) == 1 else 's'}"
     click.echo(f"imported {count}" + (f"; {kept} were there already" if kept else ""))
+    if fresh and signers is None:
+        click.echo(
+            f"the bundle is {vouched}; the board says `{Doubt.UNSIGNED_IMPORT}` of what it brought"
+        )
+    if fresh:
+        options.say("".join(f"{line}\n" for line in verify.not_compared(bundle, task)))
+
+
+def _imported(run: Run, note: str, *, signed: bool) -> Run:
+    """The run as it is stored: with its origin, and a doubt unless a known key signed it.
+
+    Whoever exported it may have imported it unsigned: what counts is who vouches for this bundle.
+    """
+    doubts = (*_own_doubts(run), *(() if signed else (Doubt.UNSIGNED_IMPORT,)))
+    return replace(run, doubts=doubts, notes=(*run.notes, note))
+
+
+def _own_doubts(run: Run) -> tuple[Doubt, ...]:
+    return tuple(doubt for doubt in run.doubts if doubt is not Doubt.UNSIGNED_IMPORT)
 
 
 def _there(store: Store, run: Run, file: Path) -> bool:
@@ -52,8 +73,9 @@ def _there(store: Store, run: Run, file: Path) -> bool:
     if known.id != run.id:
         return False  # only begins alike
     submission = replace(known.submission, source=run.submission.source)
-    same = replace(known, notes=run.notes, submission=submission)
-    if codec.encode(same) != codec.encode(run):
+    doubts = _own_doubts(known)
+    same = replace(known, doubts=doubts, notes=run.notes, submission=submission)
+    if codec.encode(same) != codec.encode(replace(run, doubts=_own_doubts(run))):
         raise UsageError(
             f"{file}: another run {text.plain(run.id)} is stored already; nothing was imported"
         )

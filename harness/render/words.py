@@ -25,6 +25,8 @@ DOUBTS: dict[Doubt, str] = {
     Doubt.HOST_EXCHANGE: "inputs went through host memory, for this system exports no device "
     "memory",
     Doubt.NO_FLOOR: "no bandwidth is known for this device, so no physical floor was checked",
+    Doubt.UNSIGNED_IMPORT: "it came from a file that nobody vouches for; ask for a signed one and "
+    "import it with --signers, or run the submission here",
 }
 
 #: A verdict whose name does not say it all -> what happened, and the remedy.
