@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from pathlib import PurePath
 
 MAX_NAME = 100
 
@@ -33,6 +35,17 @@ def flaw(name: str) -> str | None:
 def proper(name: str) -> str:
     """The name with what cannot be seen written out, no space around it, and cut; "" of nothing."""
     return _visible(name)[:MAX_NAME].rstrip()
+
+
+def stem(key: str) -> str:
+    """The submission that a file's name is of: `half` of `submissions/half.py`."""
+    return PurePath(key).name.removesuffix(".py")
+
+
+def ambiguous(key: str, found: Iterable[tuple[str, str, str]]) -> str:
+    """What to say of a key that fits several runs, each an id, a submission and its author."""
+    runs = ", ".join(f"{run} ({submission} by {author})" for run, submission, author in found)
+    return f"{key!r} may be {runs}; name one by its id"
 
 
 def _visible(name: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from harness import codec, leaderboard
+from harness import codec, leaderboard, names
 from harness.database import (
     MissingStore,
     details,
@@ -100,34 +100,52 @@ class Store:
                 raise StoreError(f"{path}: cannot be written: {remedy}")
 
     def get(self, key: str) -> Run:
-        """The run whose id is `key`, else the latest of a submission so named, else the run whose
-        id alone begins with it.  Raises UsageError when there is none, or not one alone.
+        """The run whose id is `key`, else the latest of a submission so named or whose file is,
+        else the run whose id alone begins with it.  Raises UsageError when there is none, or not
+        one alone.
         """
         with explained(self.where), self._engine.connect() as connection:
-            begins = runs.c.id.startswith(key, autoescape=True)
-            query = sa.select(runs.c.id).where(begins).order_by(runs.c.id).limit(5)
-            ids = [key] if self._has(key) else self._latest_of(key)
-            ids = ids or (list(connection.scalars(query)) if key else [])
-            if not ids:
+            found = self._found(key)
+            if not found:
                 raise UsageError(
                     f"{self.where}: no run {key!r}, and none of a submission of that name; "
                     "`harness leaderboard --all` lists them"
                 )
-            if len(ids) > 1:
-                raise UsageError(f"{key!r} may be {', '.join(ids)}; write more of it")
-            data = connection.scalar(sa.select(details.c.data).where(details.c.run == ids[0]))
+            if len(found) > 1:
+                raise UsageError(names.ambiguous(key, found))
+            run = found[0][0]
+            data = connection.scalar(sa.select(details.c.data).where(details.c.run == run))
         try:
             return codec.decode(Run, json.loads(_unpacked(data or b"")))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
-            raise StoreError(f"{self.where}: run {ids[0]} is damaged ({error})") from error
+            raise StoreError(f"{self.where}: run {run} is damaged ({error})") from error
 
-    def _latest_of(self, submission: str) -> list[str]:
+    def _found(self, key: str) -> list[tuple[str, str, str]]:
+        """Id, submission and author of the runs that `key` may mean, by the first rule to fit."""
+        found = self._called(runs.c.id == key, 1)
+        found = found or self._latest_of(key) or self._latest_of(names.stem(key))
+        if not found and key:
+            found = self._called(runs.c.id.startswith(key, autoescape=True), 5)
+        return found
+
+    def _called(self, fits: sa.ColumnElement[bool], most: int) -> list[tuple[str, str, str]]:
+        query = sa.select(runs.c.id, runs.c.submission, runs.c.author).where(fits)
+        rows = self._rows(query.order_by(runs.c.id).limit(most))
+        return [(row.id, row.submission, row.author) for row in rows]
+
+    def _latest_of(self, submission: str) -> list[tuple[str, str, str]]:
         """The newest run of each author's submission of that name."""
-        newest: dict[str, str] = {}
-        query = sa.select(runs.c.id, runs.c.author).where(runs.c.submission == _text(submission))
+        newest: dict[str, tuple[str, str, str]] = {}
+        query = sa.select(runs.c.id, runs.c.submission, runs.c.author)
+        query = query.where(runs.c.submission == _text(submission))
         for row in self._rows(query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())):
-            newest.setdefault(row.author, row.id)
+            newest.setdefault(row.author, (row.id, row.submission, row.author))
         return list(newest.values())
+
+    def boards(self) -> tuple[tuple[str, str], ...]:
+        """Task and device of every run, each pair once, in order."""
+        query = sa.select(runs.c.task, runs.c.device).distinct()
+        return tuple(sorted((row.task, row.device) for row in self._rows(query)))
 
     def runs(
         self,

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -17,6 +18,7 @@ import pytest
 
 from harness import bundle, codec, planned, samples, stats
 from harness.cli import run as run_cli
+from harness.commands import replay
 from harness.errors import UsageError
 from harness.model import (
     Block,
@@ -759,6 +761,30 @@ def test_a_run_made_here_is_replayed_from_its_bundle_to_the_same_verdict(
     source.write_text("def custom_kernel(data):\n    return data[0] * 3\n")
     assert run_cli(["replay", str(file), "--quiet", "--source", str(source)]) == 2
     assert "not the text" in capsys.readouterr().err
+
+
+def test_replay_finds_runs_by_name_as_export_does(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.json"
+    runs = [
+        sampled_run("half", id="aa1000000000", created=1),
+        sampled_run("half", id="bb2000000000", created=2),
+        sampled_run("kernel", id="cc3000000000"),
+        sampled_run("kernel", id="dd4000000000", author="bob"),
+    ]
+
+    def chosen(*keys: str) -> list[str]:
+        return [run.id for run in replay._chosen(tuple(runs), keys, file)]
+
+    assert chosen("half") == chosen("submissions/half.py") == ["bb2000000000"]  # its latest
+    assert chosen("aa1", "half", "bb2000000000") == ["aa1000000000", "bb2000000000"]
+    for key, said in (
+        ("kernel", "'kernel' may be cc3000000000 (kernel by ada), dd4000000000 (kernel by bob)"),
+        ("nope", "no run 'nope', and none of a submission of that name"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(said)):
+            chosen(key)
 
 
 def test_a_run_of_another_version_of_the_task_is_not_replayed(

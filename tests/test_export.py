@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from harness import cli, leaderboard
-from harness.model import Board, CaseResult, Doubt, Passed, Run, Verdict, Worst
+from harness.model import Board, CaseResult, Doubt, Mode, Passed, Run, Verdict, Worst
 from harness.render import export, sheets
 from harness.store import open_store
-from tests.fakes import SHAPES, make_failure, make_run
+from tests.fakes import CPU, SHAPES, make_failure, make_run
 
 RUN = """id task mode verdict message created duration_s submission device reference isolation
 clock doubts score_ns rank cases log"""
@@ -212,3 +212,56 @@ def test_the_commands_print_one_document_and_nothing_else(
     assert strict(printed("show", "cc", "--json"))["runs"][0]["rank"] is None
     assert len(read(printed("leaderboard", "--format", "csv"))) == 2
     assert printed("leaderboard", "--format", "markdown").count("\n| ") >= 3
+
+
+@pytest.fixture
+def two_boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with runs of two tasks, on a GPU and on a processor."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with open_store(url, create=True) as store:
+        store.add(make_run("one", id="aa"), make_run("two", id="bb", device=CPU))
+        store.add(make_run("three", id="cc", task="double", mode=Mode.TEST, device=CPU))
+    return url
+
+
+BOTH = "there are runs of 'AMD EPYC 9554' and 'NVIDIA H200'"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--device", "foo"], f"--device foo: no run is on a device of that name; {BOTH}"),
+        (["--device", "h200"], f"{BOTH}. Did you mean 'NVIDIA H200'?"),
+        (["--device", "AMD EPIC 9554"], f"{BOTH}. Did you mean 'AMD EPYC 9554'?"),
+        (["--task", "double", "--device", "NVIDIA H200"], "there are runs of 'AMD EPYC 9554'"),
+        (
+            ["--task", "doubel"],
+            "--task doubel: no run is of that task; there are runs of 'double' and 'nvfp4_gemv'. "
+            "Did you mean 'double'?",
+        ),
+    ],
+)
+def test_a_task_or_a_device_that_no_run_is_of_is_told_with_those_that_there_are(
+    options: list[str], said: str, two_boards: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It read as if nothing were ranked, and --all as if it would help."""
+    assert cli.run(["leaderboard", *options, "--db", two_boards]) == 0
+    shown = capfd.readouterr()
+    assert said in shown.out and shown.err == ""
+    assert cli.run(["leaderboard", *options, "--db", two_boards, "--json"]) == 0
+    shown = capfd.readouterr()
+    assert strict(shown.out)["boards"] == [] and said in shown.err
+    for more in ([], ["--all"]):
+        assert cli.run(["export", "b.json", *options, *more, "--db", two_boards]) == 2
+        assert f"nothing to export: {options[-2]} {options[-1]}: no run" in capfd.readouterr().err
+
+
+def test_a_device_with_runs_of_which_none_is_ranked_is_not_called_unknown(
+    two_boards: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    narrowed = ["--task", "double", "--device", "AMD EPYC 9554", "--db", two_boards]
+    assert cli.run(["leaderboard", *narrowed]) == 0
+    assert "No ranked run fits --device and --task" in capfd.readouterr().out
+    assert cli.run(["export", "b.json", *narrowed]) == 2
+    assert "no run holds a standing; --all takes every run" in capfd.readouterr().err

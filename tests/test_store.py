@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -568,7 +569,19 @@ def test_a_run_is_also_found_by_its_submissions_name_where_that_is_one_authors(
         store.add(make_run("mine", id=id, created=created))
     assert store.get("mine").id == "2b"
     store.add(make_run("mine", author="another", id="4d", created=1))
-    with pytest.raises(UsageError, match="may be 2b, 4d; write more of it"):
+    told = "'mine' may be 2b (mine by ada), 4d (mine by another); name one by its id"
+    with pytest.raises(UsageError, match=re.escape(told)):
         store.get("mine")
     with pytest.raises(UsageError, match="none of a submission of that name"):
         store.get("min")
+
+
+def test_a_run_is_also_found_by_its_submissions_file(store: Store) -> None:
+    store.add(make_run("half", id="1a"))
+    store.add(make_run("odd.py", id="2b"))
+    for key in ("half", "half.py", "submissions/half.py", "/elsewhere/half.py", "submissions/half"):
+        assert store.get(key).id == "1a"
+    assert store.get("odd.py").id == "2b"  # a name as it is wins
+    for key in ("half.json", "submissions/", "/", ".py"):
+        with pytest.raises(UsageError):
+            store.get(key)

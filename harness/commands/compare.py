@@ -37,8 +37,9 @@ from harness.render import text
 def command(a: str, b: str, **chosen: Any) -> int:
     """Say whether A is faster than B, from fresh processes in the order A B B A.
 
-    A and B are files, or runs by their id, whose source was stored with them.  Every timed output
-    is checked.  Nothing is stored.  Exit code: 0 measured, 1 one of them does not pass.
+    A and B are files, or runs by their id or their submission's name (its latest run), whose source
+    was stored with them.  Every timed output is checked.  Nothing is stored.  Exit code: 0
+    measured, 1 one of them does not pass.
     """
     from harness.compare import evaluate, measure
     from harness.task import find_root, load, parse_shapes

@@ -39,11 +39,12 @@ def command(
 ) -> None:
     """Put RUNS, or those that hold a standing, into a bundle that another machine can check.
 
+    RUNS are ids, the beginning of them, or names of submissions: the latest run of each then.
     It holds every raw sample, the environment, the source and its hash, the secret seeds of the
     runs, which are public from then on, and a digest over all of it.
     """
     from harness import bundle, whole_file
-    from harness.commands import page_file
+    from harness.commands import narrowing, page_file
     from harness.errors import UsageError
     from harness.leaderboard import boards
     from harness.store import open_store
@@ -68,6 +69,8 @@ def command(
             rows = store.latest_eligible(task, task=task_name, device=device)
             made = boards(rows, task=task)
             chosen = [store.get(s.run) for board in made for s in board.standings]
+        if not chosen and (said := narrowing.unknown(store, task_name, device)):
+            raise UsageError(f"nothing to export: {said}")
     if not chosen:
         raise UsageError("nothing to export: no run holds a standing; --all takes every run")
     made_bundle = bundle.make(chosen, with_source=not without_source)

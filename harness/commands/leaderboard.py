@@ -94,6 +94,14 @@ def command(
         found = _read(
             url, options.task_at(root), task_name, device, everything, may_be_missing=db is None
         )
+        unknown = None
+        if (device or task_name) and not found:
+            unknown = _unknown(url, task_name, device)
+            as_document = as_json or html is not None or layout != "table"
+            if unknown and as_document:
+                from harness.render.text import plain
+
+                click.echo(f"harness: {plain(unknown, 'ascii')}", err=True)
         if html is not None:
             from harness.commands import page_file
 
@@ -105,6 +113,8 @@ def command(
         if as_json or layout != "table":
             cut = tuple(_cut(board, limit) for board in found)
             options.say(_document(cut, "json" if as_json else layout, everything))
+        elif unknown:
+            options.say(f"{unknown}\n")
         else:
             _show(found, limit, everything, narrowed=bool(device or task_name))
     return 0 if confirmed else 1
@@ -134,6 +144,18 @@ def _read(
         if may_be_missing:
             return ()
         raise
+
+
+def _unknown(url: str, task_name: str | None, device: str | None) -> str | None:
+    """What is said of a --task or --device that no run is of; None where nothing is stored."""
+    from harness.commands import narrowing
+    from harness.store import MissingStore, open_store
+
+    try:
+        with open_store(url, create=False) as store:
+            return narrowing.unknown(store, task_name, device)
+    except MissingStore:
+        return None
 
 
 def _cut(board: Board, limit: int | None) -> Board:

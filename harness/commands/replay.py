@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from harness import bundle as bundles
+from harness import names
 from harness.commands import options, verify
 from harness.commands.run import judge
 from harness.errors import UsageError
@@ -33,6 +34,8 @@ from harness.render import text
 @options.problem_option
 def command(file: Path, runs: tuple[str, ...], **chosen: Any) -> int:
     """Make RUNS of a bundle again, or all of them, with the secret seeds that they revealed.
+
+    RUNS are ids, the beginning of them, or names of submissions: the latest run of each then.
 
     The verdicts should be the same anywhere; times are this machine's own.  Nothing is stored: who
     knows the inputs beforehand proves nothing.  Exit code: 0 the verdicts agree, 1 one does not.
@@ -60,15 +63,40 @@ def command(file: Path, runs: tuple[str, ...], **chosen: Any) -> int:
 
 
 def _chosen(runs: tuple[Run, ...], wanted: tuple[str, ...], file: Path) -> list[Run]:
+    """The runs to make again: by their ids, or by what their submissions are called."""
     if not wanted:
         return list(runs)
-    found = []
+    chosen: dict[str, Run] = {}
     for key in wanted:
-        fits = [run for run in runs if run.id.startswith(key)]
-        if len(fits) != 1:
-            raise UsageError(f"{file}: {len(fits)} runs begin with {key!r}; see `harness verify`")
-        found += fits
-    return found
+        fits = _fitting(runs, key)
+        if not fits:
+            raise UsageError(
+                f"{file}: no run {key!r}, and none of a submission of that name; see "
+                "`harness verify`"
+            )
+        if len(fits) > 1:
+            told = [(run.id, run.submission.name, run.submission.author) for run in fits]
+            raise UsageError(f"{file}: {names.ambiguous(key, told)}")
+        chosen[fits[0].id] = fits[0]
+    return list(chosen.values())
+
+
+def _fitting(runs: tuple[Run, ...], key: str) -> list[Run]:
+    """The runs that a key may mean, as `Store.get` finds them."""
+    exact = [run for run in runs if run.id == key]
+    return (
+        exact
+        or _latest_of(runs, key)
+        or _latest_of(runs, names.stem(key))
+        or [run for run in runs if run.id.startswith(key)]
+    )
+
+
+def _latest_of(runs: tuple[Run, ...], name: str) -> list[Run]:
+    """The newest run of each author's submission of that name."""
+    oldest_first = sorted(runs, key=lambda run: (run.created_ns, run.id))
+    newest = {run.submission.author: run for run in oldest_first if run.submission.name == name}
+    return list(newest.values())
 
 
 def _ready(run: Run, task: Task, source: Path | None) -> Run:

@@ -18,7 +18,7 @@ from harness.errors import UsageError
 def command(run: str, as_json: bool, db: str | None, problem: Path | None) -> None:
     """Show one run in full: cases, errors, samples, doubts, log.
 
-    RUN is a run's id, the beginning of it, or the name of a submission: its latest run then.
+    RUN is a run's id, the beginning of it, or a submission by its name or file: its latest run.
     `harness leaderboard --all` lists them.
     """
     with options.in_a_hurry():
