@@ -173,6 +173,7 @@ def test_a_finite_and_an_infinite_error_together_are_nonfinite_and_counted() -> 
     assert verdict is Verdict.NONFINITE and result.mismatches == 2
     assert result.max_abs == 27.0  # over the finite ones
     assert result.worst is not None and result.worst.index == (1,)
+    assert result.worst.ulp == math.inf  # 0 would say that NaN was right
 
 
 def test_nothing_is_not_a_pass() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness import cli, leaderboard
-from harness.model import Board, CaseResult, Doubt, Mode, Passed, Run, Verdict, Worst
+from harness.model import Board, CaseResult, Doubt, Failed, Mode, Passed, Run, Verdict, Worst
 from harness.render import export, sheets
 from harness.store import open_store
 from tests.fakes import CPU, SHAPES, make_failure, make_run
@@ -99,8 +99,32 @@ def test_what_is_not_finite_is_null_and_the_json_stays_strict(bad: float) -> Non
     run = dataclasses.replace(run, cases=tuple(cases))
     (shown,) = strict(export.dumps(export.run_document([run], {})))["runs"]
     assert shown["score_ns"] is None and shown["rank"] is None
-    assert shown["cases"][0]["check"]["worst"]["got"] is None
+    worst = {"index": [0], "expected": str(bad), "got": str(bad), "ulp": None}
+    assert shown["cases"][0]["check"]["worst"] == worst
     assert shown["cases"][1]["timing"]["best_ns"] is None
+
+
+@pytest.mark.parametrize(
+    ("worst", "shown"),
+    [
+        (Worst((1,), math.nan, 172.25, 0.0), ("nan", 172.25, None)),  # 0: as 0.2 stored it
+        (Worst((1,), -math.inf, 172.25, math.inf), ("-inf", 172.25, None)),
+        (Worst((1,), 0.5, math.inf, math.inf), (0.5, "inf", None)),
+        (Worst((1,), 0.5, 1.0, 8.0), (0.5, 1.0, 8.0)),
+    ],
+)
+def test_an_element_that_is_nan_or_infinite_is_said_to_be_and_no_distance_away(
+    worst: Worst, shown: tuple[object, ...]
+) -> None:
+    """NaN and infinity were both null, and 0 ulp from any number."""
+    failed = make_failure(SHAPES[0], Verdict.WRONG_ANSWER, "x")
+    assert failed.outcome.check is not None
+    check = dataclasses.replace(failed.outcome.check, worst=worst)
+    outcome = Failed(Verdict.NONFINITE, "x", check)
+    run = make_run(failures=[dataclasses.replace(failed, outcome=outcome)])
+    (told,) = strict(export.dumps(export.run_document([run], {})))["runs"]
+    found = told["cases"][1]["check"]["worst"]
+    assert (found["expected"], found["got"], found["ulp"]) == shown
 
 
 def test_json_survives_any_text_and_any_locale() -> None:

@@ -95,11 +95,16 @@ def _check(check: Check) -> dict[str, Any]:
 
 
 def _worst(worst: Worst) -> dict[str, Any]:
+    # What is no number is no distance away; runs of version 0.2 say 0 there.
+    apart = math.isfinite(worst.expected) and math.isfinite(worst.got)
     return {
         "index": list(worst.index),
-        "expected": _number(worst.expected),
-        "got": _number(worst.got),
-        "ulp": _number(worst.ulp),
+        "expected": _element(worst.expected),
+        "got": _element(worst.got),
+        # What is no number is no distance away; runs of version 0.2 and before say 0.
+        "ulp": _number(worst.ulp)
+        if math.isfinite(worst.expected) and math.isfinite(worst.got)
+        else None,
     }
 
 
@@ -181,3 +186,8 @@ def _shape(shape: Shape) -> dict[str, int]:
 
 def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _element(value: float) -> float | str:
+    """An element of an output, which may rightly be none of JSON's numbers: nan, inf or -inf."""
+    return value if math.isfinite(value) else str(value)
