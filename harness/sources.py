@@ -64,7 +64,9 @@ def _read(path: Path) -> bytes:
         # Not blocking on a FIFO; not following what changes between a check and the read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
+        whole = Path(f"{path}.py")
+        guess = f"; did you mean {whole}?" if whole.is_file() else ""
+        raise UsageError(f"{path}: there is no such file{guess}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path}: cannot be read ({reason})") from None

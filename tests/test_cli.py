@@ -312,6 +312,32 @@ def test_a_batch_is_judged_and_stored_file_by_file_whatever_one_of_them_does(fol
 
 
 @pytest.mark.timeout(300)
+def test_several_runs_end_with_a_count_of_them_and_with_who_leads(folder: Path) -> None:
+    """The last file's sentence stood there alone."""
+    root = small_task(folder / "task", "double")
+    shutil.copy(HONEST, folder / "second.py")
+    files = [str(HONEST), str(folder / "second.py"), str(SUBMISSIONS / "raises.py")]
+    common = ("--problem", str(root), "--quiet", "--budget", "0.2", "--device", "cpu")
+    done = program("run", *files, *common, "--db", f"sqlite:///{folder}/some.db")
+    assert done.returncode == 1
+    *_, before, count, board = done.stdout.decode().splitlines()
+    assert (before, count) == ("", "2 passed, 1 failed")
+    assert board.endswith(("as long.", "is within noise."))
+    done = program("run", *files, *common, "--no-store", "--mode", "test")
+    assert done.stdout.decode().splitlines()[-1] == "2 passed, 1 failed"
+    done = program("run", files[0], *common, "--no-store", "--mode", "test")
+    assert done.stdout.decode().splitlines()[-1].startswith("honest passed")
+
+
+def test_a_file_without_its_ending_is_guessed_at(harness: Harness, folder: Path) -> None:
+    (folder / "mine.py").touch()
+    common = ("--problem", str(DOUBLE), "--no-store")
+    said = harness("run", str(folder / "mine"), *common)
+    refused(said, 2, f"{folder}/mine: there is no such file; did you mean {folder}/mine.py?")
+    refused(harness("run", str(folder / "other"), *common), 2, "other: there is no such file\n")
+
+
+@pytest.mark.timeout(300)
 def test_a_run_and_its_board_come_through_an_ascii_locale_and_an_empty_environment(
     folder: Path,
 ) -> None:

@@ -31,7 +31,7 @@ from harness.model import (
 )
 from harness.render import text
 from harness.render.standings import boards_view
-from harness.render.terminal import make_console, run_view
+from harness.render.terminal import make_console, run_view, tally
 from harness.store import open_store
 from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run, make_shape
 from tests.sampled import sampled_run
@@ -511,7 +511,7 @@ def test_a_filter_that_fits_nothing_says_so(
     url: str, argv: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["leaderboard", "--db", url, *argv]) == 0
-    assert "leave them out" in capfd.readouterr().out
+    assert "no run is o" in (said := capfd.readouterr().out) and "there are runs of '" in said
 
 
 def test_an_empty_board_says_what_to_run_next(
@@ -545,3 +545,10 @@ def test_wrong_arguments_and_databases_exit_with_2_or_3_and_one_line(
         assert cli.run(argv) == code, argv
         said = capfd.readouterr()
         assert said.out == "" and 1 <= len(said.err.splitlines()) <= 2
+
+
+def test_a_tally_counts_what_cannot_run_here_apart() -> None:
+    verdicts = [Verdict.PASSED, Verdict.CRASHED, Verdict.UNSUPPORTED, Verdict.WRONG_ANSWER]
+    runs = [make_run(verdict=verdict) for verdict in verdicts]
+    assert tally(runs) == "1 passed, 2 failed, 1 unsupported"
+    assert tally(runs[1:2]) == "1 failed"

@@ -83,6 +83,8 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
             _show(run, task, url, stored=not chosen["no_store"], by_author=namesake)
     if chosen["as_json"]:
         _print_json(runs, task, url, stored=not chosen["no_store"])
+    elif len(runs) > 1:
+        _show_together(runs, task, url, stored=not chosen["no_store"])
     return 0 if all(run.verdict is Verdict.PASSED for run in runs) else 1
 
 
@@ -183,6 +185,24 @@ def _show(run: Run, task: Task, url: str, *, stored: bool, by_author: bool) -> N
     console = options.console()
     signs = options.signs(console)
     console.print(run_view(run, signs=signs, place=where, stored=stored, by_author=by_author))
+
+
+def _show_together(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:
+    """What a reader of several runs takes home: how many passed, and who leads now."""
+    from harness.leaderboard import boards, ranks
+    from harness.render.standings import lead
+    from harness.render.terminal import tally
+    from harness.store import open_store
+
+    console = options.console()
+    console.print(f"\n{tally(runs)}", highlight=False)
+    if not stored:
+        return
+    with open_store(url, create=False) as store:
+        rows = store.latest_eligible(task, task=task.name, device=runs[-1].device.name)
+    for board in boards(rows, task=task):
+        if any(run.id in ranks([board]) for run in runs):
+            console.print(lead(board, options.signs(console)))
 
 
 def _print_json(runs: Sequence[Run], task: Task, url: str, *, stored: bool) -> None:

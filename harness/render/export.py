@@ -101,10 +101,7 @@ def _worst(worst: Worst) -> dict[str, Any]:
         "index": list(worst.index),
         "expected": _element(worst.expected),
         "got": _element(worst.got),
-        # What is no number is no distance away; runs of version 0.2 and before say 0.
-        "ulp": _number(worst.ulp)
-        if math.isfinite(worst.expected) and math.isfinite(worst.got)
-        else None,
+        "ulp": _number(worst.ulp) if apart else None,
     }
 
 

@@ -91,7 +91,16 @@ def _row(s: Standing, score: str, signs: Marks, now_ns: int) -> list[Cell]:
 
 
 def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
-    """Who leads, by how much, and how sure that is."""
+    yield lead(board, signs)
+    hidden = len(board.standings) - len(board.standings[:limit])
+    if hidden:
+        yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
+    if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
+        yield Text("Range: the ranks that the noise leaves open.", "dim")
+
+
+def lead(board: Board, signs: Marks) -> Text:
+    """Who leads a board that has standings, by how much, and how sure that is."""
     first = [s for s in board.standings if s.rank == 1]
     rest = [s for s in board.standings if s.rank > 1]
     names = Counter(s.submission for s in board.standings)
@@ -107,12 +116,7 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
         second = min(rest, key=lambda s: s.score_ns)
         other = plain(called(second, names), signs.encoding)
         said.append(f"; {other} takes {times_as_long(best, second, signs)} as long")
-    yield said.append(".")
-    hidden = len(board.standings) - len(board.standings[:limit])
-    if hidden:
-        yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
-    if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
-        yield Text("Range: the ranks that the noise leaves open.", "dim")
+    return said.append(".")
 
 
 def called(s: Standing, names: Mapping[str, int]) -> str:

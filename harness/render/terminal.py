@@ -30,7 +30,7 @@ from harness.render.console import make_console
 from harness.render.table import Cell, Column, Fitted
 from harness.render.text import Marks, plain
 
-__all__ = ["make_console", "run_view"]
+__all__ = ["make_console", "run_view", "tally"]
 
 #: Cases that failed, in the short view.
 FAILURES_SHOWN = 3
@@ -73,6 +73,15 @@ def run_view(
     parts += _background(run, signs) if full else _log_hint(run, signs, stored)
     parts += ["", _sentence(run, signs, place, by_author or place.has_namesake)]
     return Group(*parts)
+
+
+def tally(runs: Sequence[Run]) -> str:
+    """What became of several runs, in one line: `2 passed, 3 failed, 1 unsupported`."""
+    passed = sum(run.verdict is Verdict.PASSED for run in runs)
+    unsupported = sum(run.verdict is Verdict.UNSUPPORTED for run in runs)
+    failed = len(runs) - passed - unsupported
+    counts = {"passed": passed, "failed": failed, "unsupported": unsupported}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 def _headline(run: Run, signs: Marks) -> RenderableType:
