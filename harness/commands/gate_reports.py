@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -132,28 +133,18 @@ def _refuse_missing_folder(option: str, path: Path) -> None:
 
 def _refuse_another_file(option: str, path: Path) -> None:
     """An earlier report may be replaced, and a pipe or a device written to; nothing else may."""
-    if path.is_file() and not _earlier(option, path):
-        raise UsageError(
-            f"{option} {path}: is there already and is no earlier {option} report of a gate, so it "
-            "is not replaced; remove it or name another file"
-        )
+    from harness.render import github, junit
+    from harness.whole_file import refuse_foreign
+
+    begin = junit.BEGIN if option == "--junit" else github.BEGIN
+    remedy = f"it is no earlier {option} report of a gate; remove it or name another file"
+    refuse_foreign(
+        path, [re.compile(re.escape(begin.encode()))], option=f"{option} ", remedy=remedy
+    )
     if os.path.lexists(path) and any(map(_in_git, (real(path.parent) / path.name, real(path)))):
         raise UsageError(
             f"{option} {path}: git keeps this file, so no report replaces it; name another file"
         )
-
-
-def _earlier(option: str, path: Path) -> bool:
-    """Whether a file is one that this option wrote, or empty, as mktemp makes them."""
-    from harness.render import github, junit
-
-    begin = junit.BEGIN if option == "--junit" else github.BEGIN
-    try:
-        with path.open("rb") as file:
-            found = file.read(len(begin))
-    except OSError:
-        return True  # said when it is opened for writing
-    return found in (b"", begin.encode())
 
 
 def _in_git(path: Path) -> bool:
