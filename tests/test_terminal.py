@@ -375,6 +375,27 @@ def test_a_run_that_cannot_rank_says_why_and_one_that_does_says_its_rank() -> No
     assert "rank 1 of 5 (between 1 and 2 within noise)" in said
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([], None),
+        ([("sure", 30, ())], None),
+        ([("sure", 30, ()), ("late", 60, (Doubt.NOISY,))], None),
+        ([("level", 20.001, ())], "--confirm 2` on that device measures the first 2 again"),
+        ([("level", 20.001, ()), ("too", 20.002, ())], "--confirm 3`"),
+        ([("unsure", 30, (Doubt.FEW_SAMPLES,))], "--confirm 2`"),
+        ([("imported", 30, (Doubt.UNSIGNED_IMPORT,))], None),
+    ],
+)
+def test_a_lead_that_is_in_doubt_comes_with_what_settles_it(
+    others: list[tuple[str, float, tuple[Doubt, ...]]], said: str | None
+) -> None:
+    runs = [make_run("first")]
+    runs += [make_run(name, times_us=(t, 2 * t, t / 2), doubts=d) for name, t, d in others]
+    drawn = draw(view(runs))
+    assert said in drawn if said else "--confirm" not in drawn
+
+
 def test_submissions_of_one_name_are_told_apart_by_their_authors() -> None:
     def made(name: str, author: str, time_us: float) -> Run:
         return make_run(name, author=author, times_us=(time_us,) * 3)

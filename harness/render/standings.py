@@ -9,10 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness import stats
-from harness.model import Board, Standing, Unranked
+from harness.model import Board, Doubt, Standing, Unranked
 from harness.render import text
 from harness.render.table import Cell, Column, Fitted
 from harness.render.text import Marks, plain
+
+#: Doubts about a time that measuring again, side by side with others, settles.
+_UNSURE = frozenset({Doubt.NOISY, Doubt.FEW_SAMPLES, Doubt.BUDGET, Doubt.SHARED_CPU})
+_MOST_CONFIRMED = 20  # as many as --confirm takes
 
 
 def boards_view(
@@ -97,6 +101,25 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
         yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
     if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
         yield Text("Range: the ranks that the noise leaves open.", "dim")
+    if count := _worth_confirming(board.standings):
+        yield Text(
+            f"To be sure, `harness leaderboard --confirm {count}` on that device measures the "
+            f"first {count} again, in turn.",
+            "dim",
+        )
+
+
+def _worth_confirming(standings: Sequence[Standing]) -> int:
+    """How many of the first to measure side by side: those of rank 1, or a lead that is in doubt.
+
+    Runs of one submission differ by more than their intervals where the machine was not quiet, and
+    in turn they meet the same noise.  0: nothing would come of it.
+    """
+    shared = sum(s.rank == 1 for s in standings)
+    unsure = any(_UNSURE.intersection(s.doubts) for s in standings[:2])
+    if len(standings) < 2 or not (shared > 1 or unsure):
+        return 0
+    return min(max(2, shared), _MOST_CONFIRMED)
 
 
 def lead(board: Board, signs: Marks) -> Text:
