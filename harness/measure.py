@@ -26,7 +26,7 @@ from harness.model import (
     Task,
     Verdict,
 )
-from harness.prepare import COMPETITION, Preparer, Seeds
+from harness.prepare import Preparer, Seeds
 from harness.progress import Emit, Progress
 from harness.task import TaskModules
 from harness.window import Device, Prepared, Window, waits
@@ -94,9 +94,9 @@ class Measurement:
                 sampling.failed = self._sample(sampling, process, share_ns)
                 self._refuse_disturbed(sampling.failed)
             process += 1
-        seed = self._task.ranked_seed
+        seed, inputs = self._task.ranked_seed, self._task.timed_inputs
         return [
-            CaseResult(Case(CaseKind.BENCHMARK, s.shape, COMPETITION, seed), self._outcome(s))
+            CaseResult(Case(CaseKind.BENCHMARK, s.shape, inputs, seed), self._outcome(s))
             for s in samplings
         ]
 
@@ -219,7 +219,7 @@ class Measurement:
 
     def _fresh(self, shape: Shape, seeds: Seeds) -> Prepared:
         """Inputs that nobody has seen."""
-        return self._preparer.prepare(shape, COMPETITION, seeds.draw())
+        return self._preparer.prepare(shape, self._task.timed_inputs, seeds.draw())
 
     def _outcome(self, sampling: _Sampling) -> Outcome:
         if sampling.failed is not None:

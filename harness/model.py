@@ -183,6 +183,7 @@ class Task:
     limits: Limits
     inputs: tuple[str, ...]
     multiple_of: tuple[tuple[str, int], ...] = ()  # what each size must be a multiple of
+    timed_inputs: str = "competition"  # the one of `inputs` that timed calls get
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ class Plan:
 def plan(task: Task, job: Job) -> Plan:
     """`test` checks, `benchmark` times, `ranked` does both; --shape replaces the mode's shapes.
 
-    What is timed is checked as well, on data of the first family.
+    What is timed is checked as well, on data of the task's `timed_inputs`.
     """
     tests = task.tests + task.hard
     if job.shapes:

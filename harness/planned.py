@@ -49,8 +49,12 @@ def _timed(run: Run, task: Task) -> list[str]:
     """Timed shapes that the task does not rank, and bounds that it does not publish."""
     bounds = {shape: shape.light_speed_ns for shape in task.ranked}
     told = []
-    for shape in (c.case.shape for c in run.cases if c.case.kind is CaseKind.BENCHMARK):
-        if shape not in bounds:
+    for case in (c.case for c in run.cases if c.case.kind is CaseKind.BENCHMARK):
+        shape = case.shape
+        if case.inputs != task.timed_inputs:
+            said = f"its task times {task.timed_inputs} inputs, not {case.inputs}"
+            told.append(f"{shape.label}: {said}")
+        elif shape not in bounds:
             told.append(f"{shape.label}: its task does not time this shape")
         elif shape.light_speed_ns != bounds[shape]:
             told.append(f"{shape.label}: the speed of light is not the one that its task publishes")

@@ -46,7 +46,7 @@ LIMITS = {
 _LEAST = 0.001
 
 _REQUIRED = ("name", "axes", "tolerance", "inputs", "tests", "ranked")
-_KEYS = (*_REQUIRED, "multiple_of", "hard", "ranked_seed", "limits")
+_KEYS = (*_REQUIRED, "multiple_of", "hard", "timed_inputs", "ranked_seed", "limits")
 _ROW_KEYS = ("seed", "inputs", "light_speed_us")
 
 
@@ -92,6 +92,7 @@ def load(root: Path) -> Task:
         limits=_limits(fields.get("limits")),
         inputs=inputs,
         multiple_of=multiples,
+        timed_inputs=_timed_inputs(fields.get("timed_inputs"), inputs),
     )
 
 
@@ -220,6 +221,15 @@ def _names(value: Value) -> tuple[str, ...]:
 def _multiples(value: Value | None, axes: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     found = value.mapping(axes) if value is not None else {}
     return tuple((axis, item.integer(low=1, high=MAX_SIZE)) for axis, item in found.items())
+
+
+def _timed_inputs(value: Value | None, inputs: tuple[str, ...]) -> str:
+    """The family of timed calls, the first where none is named or there is no other."""
+    if value is None or not inputs[1:]:
+        return inputs[0]
+    if (name := value.text()) not in inputs:
+        raise value.error(f"{name!r} is not among the `inputs`", strict_yaml.suggest(name, inputs))
+    return name
 
 
 def _hard(value: Value | None, rows: _Rows, inputs: tuple[str, ...]) -> tuple[Case, ...]:

@@ -68,7 +68,7 @@ def permuted(scales: torch.Tensor) -> torch.Tensor:
 
 def _competition(draw: Draw, m: int, k: int, batches: int) -> Codes:
     """The contest's data: bytes 0 to 3 (so every high nibble is zero) and scales 0, 1, 2."""
-    scales = (0x00, 0x38, 0x40)
+    scales = families.CONTEST_SCALES
     return Codes(
         a=draw.bytes(batches, m, k // 2).bitwise_and_(3),
         b=draw.bytes(batches, ROWS_B, k // 2).bitwise_and_(3),

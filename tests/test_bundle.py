@@ -494,7 +494,8 @@ def double_run(**changes: Any) -> Run:
                       **changes)  # fmt: skip
     check = run.cases[0].outcome
     tests = (CaseResult(case, check) for case in (*task.tests, *task.hard))
-    return dataclasses.replace(run, cases=(*tests, *(c for c in run.cases if c.timing is not None)))
+    timed = (with_case(inputs=task.timed_inputs)(c) for c in run.cases if c.timing is not None)
+    return dataclasses.replace(run, cases=(*tests, *timed))
 
 
 def with_cases(run: Run, change: Callable[[CaseResult], CaseResult], kind: CaseKind) -> Run:
@@ -527,6 +528,9 @@ FOREIGN: dict[str, Callable[[Run], Run]] = {
     ),
     "the speed of light is not the one that its task publishes": lambda r: with_cases(
         r, lit, CaseKind.BENCHMARK
+    ),
+    "its task times signed inputs, not competition": lambda r: with_cases(
+        r, with_case(inputs="competition"), CaseKind.BENCHMARK
     ),
     "its task does not time this shape": lambda r: with_cases(
         r, lambda c: with_case(shape=make_shape(*map(ord, "abc")))(c), CaseKind.BENCHMARK

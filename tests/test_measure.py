@@ -72,7 +72,7 @@ def processes(
     monkeypatch.setattr(
         Measurement, "_outcome", lambda *_: Failed(Verdict.CRASHED, "not looked at")
     )
-    task: Any = SimpleNamespace(ranked_seed=1)
+    task: Any = SimpleNamespace(ranked_seed=1, timed_inputs="needles")
     nothing: Any = None
     device: Any = SimpleNamespace(name="cuda:0", tick_ns=1.0)
     made: Any = bench
@@ -299,3 +299,21 @@ def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPa
     )
     kept: Any = made._checked(measure._Sampling(SHAPE, Seeds()), 1, "a call")
     assert kept.answers == () and kept.elapsed_ns == 1_000
+
+
+def test_every_timed_call_gets_the_tasks_timed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against tests/exploits/zoo/h4_only_when_timed.py."""
+    asked: list[str] = []
+
+    class Asked:
+        def prepare(self, shape: Shape, inputs: str, seed: int) -> None:
+            asked.append(inputs)
+
+    task: Any = SimpleNamespace(ranked_seed=1, timed_inputs="needles")
+    nothing: Any = None
+    asking: Any = Asked()
+    made = Measurement(
+        task, nothing, nothing, nothing, asking, nothing, BUDGET, nothing, observe=False
+    )
+    made._fresh(SHAPE, Seeds(b"key"))
+    assert asked == ["needles"]

@@ -143,6 +143,7 @@ BAD = [
     ("[easy, mean, nasty]", "[]", "5: inputs is an empty list"),
     ("[easy, mean, nasty]", "[1, 2]", "5: an entry of inputs is a whole number"),
     ("[easy, mean, nasty]", "easy", "5: inputs is text ('easy'). Write a list"),
+    ("name: sample", "name: sample\ntimed_inputs: nasy", "2: 'nasy' is not among the `inputs`"),
     ("axes: [m, n]", "axes: [m, seed]", "2: 'seed' cannot name an axis"),
     ("axes: [m, n]", "axes: [m, n, k]", "7: an entry of tests has no 'k'"),
     ("multiple_of: {m: 4}", "multiple_of: {k: 4}", "3: unknown key 'k' in multiple_of"),
@@ -157,6 +158,14 @@ BAD = [
     ("{import_s: 2.5, processes: 3}", "", "15: limits is empty"),
     ("import_s: 2.5", "run_s: 1.0e-300", "15: 1e-300 is too little for any submission"),
 ]
+
+
+def test_timed_calls_get_the_first_family_or_the_one_that_is_named(tmp_path: Path) -> None:
+    assert tasks.load(tree(tmp_path)).timed_inputs == "easy"
+    named = GOOD.replace("name: sample", "name: sample\ntimed_inputs: mean")
+    assert tasks.load(tree(tmp_path, named)).timed_inputs == "mean"
+    alone = named.replace("[easy, mean, nasty]", "[easy]")  # the contest's rule, by one line
+    assert tasks.load(tree(tmp_path, alone)).timed_inputs == "easy"
 
 
 @pytest.mark.parametrize(("old", "new", "message"), BAD, ids=[b[1][:30] for b in BAD])
