@@ -382,6 +382,10 @@ class Run:
     schema: int = 1
 
 
+#: As many of a board's first as can be measured again, side by side.
+MOST_CONFIRMED = 20
+
+
 @dataclass(frozen=True, slots=True)
 class ShapeStanding:
     """One submission's time on one ranked shape of a board."""

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
+from harness import cli
 from harness.errors import HarnessError
 from harness.gate import place
 from harness.model import (
@@ -47,6 +50,21 @@ def double_task(folder: Path) -> Path:
     shutil.copytree(DOUBLE, root, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "submissions").mkdir()
     return root
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the tiny task to stand in, outside of any CI and with a cache of its own."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_BASE_REF", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    root = double_task(folder)
+    monkeypatch.chdir(root)
+    return root
+
+
+def gate(*arguments: str | Path) -> int:
+    """`harness gate --quiet`: its exit code."""
+    return cli.run(["gate", "--quiet", *map(str, arguments)])
 
 
 def write(root: Path, *names: str) -> list[Path]:

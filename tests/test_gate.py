@@ -37,7 +37,16 @@ from harness.slowdown import Pace, compare, decide
 from harness.sources import read_submission
 from harness.task import load
 from tests.fakes import SHAPES, make_case, make_run, make_shape
-from tests.gate_fakes import DOUBLE, FakeJudge, double_task, noisy, timed, times, write
+from tests.gate_fakes import (
+    DOUBLE,
+    FakeJudge,
+    gate,
+    noisy,
+    stand_in,
+    timed,
+    times,
+    write,
+)
 
 Gate = Callable[..., int]
 
@@ -45,12 +54,7 @@ Gate = Callable[..., int]
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A task's folder to stand in, outside of any CI and with a cache of its own."""
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_BASE_REF", "GITHUB_WORKSPACE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = double_task(tmp_path)
-    monkeypatch.chdir(folder)
-    return folder
+    return stand_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -58,10 +62,6 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> FakeJudge:
     fake = FakeJudge()
     monkeypatch.setattr(pool, "run_job", fake)
     return fake
-
-
-def gate(*arguments: str | Path) -> int:
-    return cli.run(["gate", "--quiet", *map(str, arguments)])
 
 
 def names(judge: FakeJudge) -> list[str]:

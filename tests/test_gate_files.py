@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import bundle, cli, pool
+from harness import bundle, pool
 from harness.devices import nvml
 from harness.model import Job, Mode
 from harness.revision import repository
 from harness.sources import read_submission
-from tests.gate_fakes import FakeJudge, double_task, write
+from tests.gate_fakes import FakeJudge, gate, stand_in, write
 
 
 @pytest.fixture
@@ -25,11 +25,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> FakeJudge:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkout to stand in: a repository that is a task, with two committed submissions."""
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_BASE_REF", "GITHUB_WORKSPACE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = double_task(tmp_path)
-    monkeypatch.chdir(folder)
+    folder = stand_in(tmp_path, monkeypatch)
     write(folder, "good", "better")
     git(folder, "init", "-q", "-b", "main")
     commit(folder)
@@ -45,10 +41,6 @@ def git(folder: Path, *arguments: str) -> str:
 def commit(folder: Path) -> None:
     git(folder, "add", "-A", "-f")
     git(folder, "commit", "-q", "-m", "more")
-
-
-def gate(*arguments: str | Path) -> int:
-    return cli.run(["gate", "--quiet", *map(str, arguments)])
 
 
 def judged(judge: FakeJudge) -> list[str]:

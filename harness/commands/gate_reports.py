@@ -134,13 +134,11 @@ def _refuse_missing_folder(option: str, path: Path) -> None:
 def _refuse_another_file(option: str, path: Path) -> None:
     """An earlier report may be replaced, and a pipe or a device written to; nothing else may."""
     from harness.render import github, junit
-    from harness.whole_file import refuse_foreign
 
     begin = junit.BEGIN if option == "--junit" else github.BEGIN
     remedy = f"it is no earlier {option} report of a gate; remove it or name another file"
-    refuse_foreign(
-        path, [re.compile(re.escape(begin.encode()))], option=f"{option} ", remedy=remedy
-    )
+    ours = re.compile(re.escape(begin.encode()))
+    whole_file.refuse_foreign(path, [ours], option=f"{option} ", remedy=remedy)
     if os.path.lexists(path) and any(map(_in_git, (real(path.parent) / path.name, real(path)))):
         raise UsageError(
             f"{option} {path}: git keeps this file, so no report replaces it; name another file"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands import options
+from harness.model import MOST_CONFIRMED
 
 if TYPE_CHECKING:
     from harness.model import Board, Task
@@ -41,7 +42,7 @@ FORMATS = ("table", "json", "csv", "markdown")
 @click.option("--with-source", is_flag=True, help="Let the page hold the submissions' source.")
 @click.option(
     "--confirm",
-    type=click.IntRange(1, 20),
+    type=click.IntRange(1, MOST_CONFIRMED),
     metavar="N",
     help="First measure the N fastest again, interleaved, on fresh inputs; those runs count.",
 )

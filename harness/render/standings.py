@@ -9,14 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness import stats
-from harness.model import Board, Doubt, Standing, Unranked
+from harness.model import MOST_CONFIRMED, Board, Doubt, Standing, Unranked
 from harness.render import text
 from harness.render.table import Cell, Column, Fitted
 from harness.render.text import Marks, plain
 
 #: Doubts about a time that measuring again, side by side with others, settles.
 _UNSURE = frozenset({Doubt.NOISY, Doubt.FEW_SAMPLES, Doubt.BUDGET, Doubt.SHARED_CPU})
-_MOST_CONFIRMED = 20  # as many as --confirm takes
 
 
 def boards_view(
@@ -119,7 +118,7 @@ def _worth_confirming(standings: Sequence[Standing]) -> int:
     unsure = any(_UNSURE.intersection(s.doubts) for s in standings[:2])
     if len(standings) < 2 or not (shared > 1 or unsure):
         return 0
-    return min(max(2, shared), _MOST_CONFIRMED)
+    return min(max(2, shared), MOST_CONFIRMED)
 
 
 def lead(board: Board, signs: Marks) -> Text:
