@@ -141,7 +141,7 @@ class Measurement:
         while stop is None:
             spent_ns = time.monotonic_ns() - begin_ns
             self._report(sampling, process, singles, share_ns - spent_ns)
-            window = self._checked(sampling, 1, f"timed call {len(singles) + 1}")
+            window = self._checked(sampling, f"timed call {len(singles) + 1}")
             if isinstance(window, Failed):
                 return window
             if window.tripped:
@@ -158,32 +158,13 @@ class Measurement:
     def _finish(
         self, sampling: _Sampling, process: int, singles: Sequence[Window]
     ) -> Failed | None:
-        """Take the windows of K calls that the device asks for, and have it audit the process."""
+        """Ask once what kind of calls these are, and have the device audit the process."""
         if waits(singles):
             sampling.facts.append("synchronises")
         if process == 0 and self._observe and self._device.name != "cpu":
             seen = self._bench.observe([self._fresh(sampling.shape, self._seeds.stream("seen"))])
             sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
-        merged: list[Window] = []
-        tripped = 0
-        calls, windows = self._device.merged_plan(singles)
-        if windows:
-            # Their buffers lie elsewhere: whoever keeps something for each address makes it here.
-            first = self._checked(sampling, calls, f"warm-up window of {calls} calls")
-            if isinstance(first, Failed):
-                return first
-        while len(merged) < windows:
-            window = self._checked(sampling, calls, f"window {len(merged) + 1} of {calls} calls")
-            if isinstance(window, Failed):
-                return window
-            if not window.tripped:
-                merged.append(window)
-                continue
-            # None is left out: without these windows a claim is known to some microseconds only.
-            tripped += 1
-            if tripped > MIN_TRIPPED:
-                return Failed(Verdict.TAMPERED, _early(tripped, len(merged) + tripped))
-        audited = self._device.audit(process, singles, merged, calls)
+        audited = self._device.audit(process, singles)
         if isinstance(audited, Failed):
             return audited
         sampling.estimates.append(audited.estimate)
@@ -197,17 +178,17 @@ class Measurement:
         least, most = self._device.warm_up
         while not timing.warm(seen, least, most, jitter_ns=self._device.jitter_ns):
             self._emit(Progress("warming up", sampling.shape.label, len(seen)))
-            window = self._checked(sampling, 1, f"warm-up call {len(seen) + 1}")
+            window = self._checked(sampling, f"warm-up call {len(seen) + 1}")
             if isinstance(window, Failed):
                 return window
             seen.append(self._device.net_ns(window))
         return None
 
-    def _checked(self, sampling: _Sampling, calls: int, what: str) -> Window | Failed:
+    def _checked(self, sampling: _Sampling, what: str) -> Window | Failed:
         """One window on inputs that nobody has seen, every output checked."""
         found = trial.attempt(
             self._bench,
-            lambda: [self._fresh(sampling.shape, sampling.seeds) for _ in range(calls)],
+            lambda: [self._fresh(sampling.shape, sampling.seeds)],
             self._task.tolerance,
             self._modules,
             timed=True,

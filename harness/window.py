@@ -211,12 +211,8 @@ class Device(Protocol):
     def jitter_ns(self) -> float:
         """By how much two windows of the same work may differ for the clock's own reasons."""
 
-    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        """How many calls a long window should hold, and how many such windows to take."""
-
-    def audit(
-        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
-    ) -> Audited | Failed: ...
+    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
+        """What one process's windows are worth."""
 
     def disturbance(self) -> str | None:
         """Who else uses the device now, besides judge and worker, or None."""
@@ -249,10 +245,6 @@ class SingleCalls:
     ) -> Window | Failed | None:
         """None: every call has its inputs before it starts."""
         return None
-
-    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        """None: the judge's clock is around every single call."""
-        return 1, 0
 
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         """Unknown: caches or copies make a bandwidth bound meaningless there."""

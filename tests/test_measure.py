@@ -1,4 +1,4 @@
-"""How many worker processes a measurement takes, and which windows of one count."""
+"""How many worker processes a measurement takes, and how many samples of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.model import (
 )
 from harness.prepare import Seeds
 from harness.timing import CUDA_BUDGET, Estimate, StoppingRule, doubts_of, warm, with_overrides
-from harness.window import Answer, Audited, Window
+from harness.window import Answer, Window
 from tests.fakes import CPU, make_check, make_timing
 from tests.sampled import sampled_run
 
@@ -118,56 +118,6 @@ def test_the_user_has_exactly_the_processes_that_were_asked_for(
             asked = with_overrides(CUDA_BUDGET, wanted, 1_000)
             count, _, _ = processes(asked, monkeypatch, each_ns=each_ns, noise=0.5)
             assert count == wanted
-
-
-class Windows:
-    """A device that plans four windows of eight calls, and a bench whose windows are as given."""
-
-    name = "cuda:0"
-
-    def __init__(self, tripped: Sequence[bool]) -> None:
-        self.tripped = list(tripped)
-        self.audited: list[Any] = []
-
-    def merged_plan(self, singles: Sequence[Any]) -> tuple[int, int]:
-        return 8, 4
-
-    def audit(self, process: int, singles: Any, merged: Any, calls: int) -> Audited:
-        self.audited = merged
-        return Audited(Estimate(process, (1.0,)), ())
-
-
-def finish(tripped: Sequence[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Windows]:
-    """End a process whose windows of K calls meet somebody else's work, or do not."""
-    device: Any = Windows(tripped)
-    nothing: Any = None
-    made = Measurement(
-        nothing, nothing, device, nothing, nothing, nothing, BUDGET, nothing, observe=False
-    )
-    monkeypatch.setattr(
-        Measurement, "_checked", lambda *_: SimpleNamespace(tripped=device.tripped.pop(0))
-    )
-    sampling = measure._Sampling(SHAPE, Seeds())
-    return made._finish(sampling, 0, []), device
-
-
-def test_a_window_that_somebody_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, device = finish([False, True, False, True, False, False, True, False], monkeypatch)
-    assert found is None and len(device.audited) == 4
-
-
-def test_the_first_window_of_many_calls_only_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its buffers are new: a CUDA graph is captured for each (5 ms where a call takes 24 us)."""
-    _, device = finish([True, False, False, False, False], monkeypatch)
-    assert [window.tripped for window in device.audited] == [False] * 4
-
-
-def test_windows_that_are_all_disturbed_do_not_leave_a_claim_unbounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found, device = finish([True] * 10, monkeypatch)
-    assert isinstance(found, Failed) and found.verdict is Verdict.TAMPERED
-    assert device.audited == []
 
 
 @pytest.mark.parametrize("also", [None, Verdict.WRONG_ANSWER])
@@ -297,7 +247,7 @@ def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPa
     made = Measurement(
         nothing, nothing, nothing, nothing, nothing, nothing, BUDGET, nothing, observe=False
     )
-    kept: Any = made._checked(measure._Sampling(SHAPE, Seeds()), 1, "a call")
+    kept: Any = made._checked(measure._Sampling(SHAPE, Seeds()), "a call")
     assert kept.answers == () and kept.elapsed_ns == 1_000
 
 

@@ -18,6 +18,12 @@ extern "C" __global__ void spin(long long cycles) {
   while (clock64() - start < cycles) {}
 }
 
+extern "C" __global__ void stamp(unsigned long long* ns) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  *ns = now;
+}
+
 // Reads `count` 16-byte words, eight in flight per thread, and writes only if the sum says so.
 #define READ(NAME, LOAD)                                                              \
   extern "C" __global__ void __launch_bounds__(512)                                   \

@@ -165,9 +165,7 @@ class CpuDevice(SingleCalls):
     def recover(self) -> None:
         """Memory and processor time went with the processes."""
 
-    def audit(
-        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
-    ) -> Audited | Failed:
+    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
         """The judge's own clock is what is published; the worker's figure is kept beside it."""
         elapsed = tuple(window.elapsed_ns for window in singles)
         block = Block(

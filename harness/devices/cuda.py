@@ -17,6 +17,7 @@ from harness.devices.bodies import Bodies, compiled, events
 from harness.devices.calibration import Calibration
 from harness.devices.cuda_exchange import CudaExchange
 from harness.devices.patience import Patience, reached
+from harness.devices.stamps import Stamps
 from harness.errors import DeviceError
 from harness.model import Clock, DeviceInfo, Doubt, Failed, Verdict
 from harness.session import Session
@@ -28,7 +29,6 @@ from harness.window import (
     Window,
     observed,
     parse_where,
-    waits,
 )
 from harness.wire import MAX_DESCRIPTORS
 
@@ -50,8 +50,6 @@ BUFFER_SETS = 8
 ROTATION_BYTES = 4 << 30
 #: The signals and our kernels, of the descriptors that one message can carry.
 OUR_DESCRIPTORS = 2
-#: What torch and the driver take besides our buffers.
-RESERVED_BYTES = 8 << 30
 
 
 class CudaDevice:
@@ -76,6 +74,7 @@ class CudaDevice:
         self._properties = torch.cuda.get_device_properties(index)
         cubin = compiled(index)
         self._bodies = Bodies(index, cubin)
+        self._stamps = Stamps(index, cubin)
         self._kernels = _as_file(cubin)
         size = FLUSH_L2_MULTIPLE * self.l2_bytes
         self._dirty = torch.empty(size, dtype=torch.uint8, device=self.name)
@@ -87,7 +86,6 @@ class CudaDevice:
         self._patience = Patience()
         self._worker: int | None = None  # the top of the present worker's tree of processes
         self._calibration: Calibration | None = None
-        self._slot_bytes, self._slot_buffers = 0, 1  # of the last exchange
         self._free_bytes = 0
         # Now: beside a worker it would be that worker's to slow down, for all later runs as well.
         self._floor = floor.Floor(
@@ -164,9 +162,6 @@ class CudaDevice:
     def exchange(self, frame: Frame, slots: int) -> CudaExchange:
         self._before = self._gpu.clocks()
         exchange = CudaExchange(frame, slots, self._index, self._kernels)
-        specs = frame.inputs + frame.outputs
-        self._slot_bytes = sum(spec.allocation_bytes for spec in specs)
-        self._slot_buffers = len(specs)
         exchange.turns.knows_quiet(*(self._time_reveal(exchange, frame, n) for n in (1, slots)))
         return exchange
 
@@ -214,11 +209,13 @@ class CudaDevice:
         timeout_ns: int,
         timed: bool,
         body: str = "",
+        as_waiting: bool = False,
     ) -> Window | Failed:
-        """Gate closed, worker queued; then inputs in, L2 clean, gate open, bracket, snapshot.
+        """Gate closed, worker queued; then inputs in, L2 clean, gate open, stamp, snapshot.
 
         The worker's whole call is queued on its stream behind a signal before its inputs exist, so
         launch latency is not in the bracket and whatever runs ahead of the signal reads noise.
+        `as_waiting`: with the bracket that calls get which wait for the device.
         """
         order = exchange.turns.places(len(inputs))
         exchange.junk(order)
@@ -231,7 +228,7 @@ class CudaDevice:
             return queued
         waited = queued is None
         self._patience.saw(waited=waited)
-        taken = self._enqueue(exchange, inputs, order)
+        taken = self._enqueue(exchange, inputs, order, waited=waited or as_waiting)
         reply = session.finish(seq, timeout_ns, queued=not waited)
         if isinstance(reply, Failed):
             if not session.usable:
@@ -254,7 +251,7 @@ class CudaDevice:
             return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
         elapsed = [a.elapsed_time(b) * 1e6 for a, b in pairwise(self._events)]
         return Window(
-            elapsed_ns=round(elapsed[3]),
+            elapsed_ns=self._stamps.elapsed_ns,
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
             answers=exchange.answers(taken, where, inputs, order),
@@ -269,31 +266,47 @@ class CudaDevice:
         )
 
     def _enqueue(
-        self, exchange: CudaExchange, inputs: Sequence[Prepared], order: Sequence[int]
+        self,
+        exchange: CudaExchange,
+        inputs: Sequence[Prepared],
+        order: Sequence[int],
+        *,
+        waited: bool,
     ) -> list[list[torch.Tensor]]:
         """Queue the judge's whole sequence behind a word of its own, then let it run unbroken."""
         try:
-            return self._queue(exchange, inputs, order)
+            return self._queue(exchange, inputs, order, waited=waited)
         except BaseException:
             self._release(exchange)  # or whoever synchronises next waits for ever
             raise
 
     def _queue(
-        self, exchange: CudaExchange, inputs: Sequence[Prepared], order: Sequence[int]
+        self,
+        exchange: CudaExchange,
+        inputs: Sequence[Prepared],
+        order: Sequence[int],
+        *,
+        waited: bool,
     ) -> list[list[torch.Tensor]]:
         stream = torch.cuda.current_stream().cuda_stream
         hold = self._hold.data_ptr()
         taken = exchange.room(len(order))  # while nothing waits: a worker may have left no memory
         driver.reset_persisting_l2()
+        if not waited:
+            self._stamps.end(exchange.done, self._flag)
         driver.wait_signal(stream, hold, self._flag)
         self._events[0].record()
         exchange.reveal(inputs, order)
         self._events[1].record()
         self._flush()
         self._events[2].record()
+        self._stamps.begin()
         self._events[3].record()
         driver.write_signal(stream, exchange.go, self._flag)
-        driver.wait_signal(stream, exchange.done, self._flag)
+        if waited:
+            self._stamps.end_here(stream, exchange.done, self._flag)
+        else:
+            self._stamps.hold(stream, self._flag)
         self._events[4].record()
         exchange.snapshot(taken, order)
         driver.write_signal(self._side.cuda_stream, hold, self._flag)
@@ -308,6 +321,7 @@ class CudaDevice:
         side = self._side.cuda_stream
         for address in (exchange.go, exchange.done, self._hold.data_ptr()):
             driver.write_signal(side, address, self._flag)
+        self._stamps.release(self._flag)
         torch.cuda.synchronize()
 
     def _tripped(self, quiet_ns: float, reveal_ns: float, flush_ns: float) -> bool:
@@ -389,25 +403,11 @@ class CudaDevice:
     def net_ns(self, window: Window) -> float:
         """The judge's estimate of the calls' own time: its overhead is twenty times a short one."""
         assert self._calibration is not None
-        return max(1.0, window.elapsed_ns - self._calibration.taken_off_ns)
+        return max(1.0, self._calibration.shortest_ns(window))
 
-    def merged_plan(self, singles: Sequence[Window]) -> tuple[int, int]:
-        if self._calibration is None or not singles or waits(singles):
-            return 1, 0  # calls that wait for the host have its time between them
-        call_ns = stats.median([float(w.claimed_ns) for w in singles])
-        # Each call's inputs lie in the exchange and in private memory, beside temporaries.
-        room = (self._free_bytes - RESERVED_BYTES) // 3
-        calls = clocks.calls_for(self._calibration, call_ns, self._slot_bytes, room)
-        calls = max(1, min(calls, (MAX_DESCRIPTORS - OUR_DESCRIPTORS) // self._slot_buffers))
-        return calls, clocks.MERGED_WINDOWS if calls > 1 else 0
-
-    def audit(
-        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
-    ) -> Audited | Failed:
+    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
         assert self._calibration is not None
-        found = clocks.audit(
-            self._calibration, process, singles, merged, calls, call_bytes=self._slot_bytes
-        )
+        found = clocks.audit(self._calibration, process, singles)
         if isinstance(found, Failed):
             return found
         now = self._gpu.clocks()

@@ -127,9 +127,7 @@ class HostCudaDevice(SingleCalls):
     def recover(self) -> None:
         torch.cuda.synchronize()
 
-    def audit(
-        self, process: int, singles: Sequence[Window], merged: Sequence[Window], calls: int
-    ) -> Audited | Failed:
+    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
         """The worker's word, kept as such; the wall time around it refutes only the absurd."""
         liars = [w for w in singles if w.claimed_ns > w.flush_ns]
         if liars:

@@ -5,6 +5,7 @@ Used on both sides.  `cuda-bindings` comes with every CUDA build of torch.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,18 +141,66 @@ def compile_cubin(source: str, device: int) -> bytes:
     return bytes(cubin)
 
 
+class Context:
+    """A context of this process besides torch's; current within `with`."""
+
+    def __init__(self, device: int) -> None:
+        before = check(driver.cuCtxGetCurrent())
+        ordinal = check(driver.cuDeviceGet(device))
+        try:
+            self._context = check(driver.cuCtxCreate(None, 0, ordinal))
+        except TypeError:  # cuda-bindings before 13
+            self._context = check(driver.cuCtxCreate(0, ordinal))
+        check(driver.cuCtxPopCurrent())
+        check(driver.cuCtxSetCurrent(before))
+
+    def __enter__(self) -> None:
+        check(driver.cuCtxPushCurrent(self._context))
+
+    def __exit__(self, *raised: object) -> None:
+        check(driver.cuCtxPopCurrent())
+
+
+class HostPage:
+    """A page of pinned memory that every context of this process sees, as 64-bit words."""
+
+    def __init__(self) -> None:
+        flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+        begin = int(check(driver.cuMemHostAlloc(4096, flags)))
+        #: For device code as well: host and device have one address space.
+        self.address = begin
+        self.words = (ctypes.c_uint64 * 512).from_address(begin)
+        self.words[:] = [0] * 512
+
+
+def create_stream() -> int:
+    """A stream of the current context that waits for no other."""
+    return int(check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+
+
+def synchronize(stream: int) -> None:
+    """Wait until the stream is empty."""
+    check(driver.cuStreamSynchronize(stream))
+
+
 class Kernel:
-    """One function of a cubin, launched on torch's current stream."""
+    """One function of a cubin, loaded into the current context."""
 
     def __init__(self, cubin: bytes, name: str) -> None:
         self._module = check(driver.cuModuleLoadData(cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, name.encode()))
 
-    def __call__(self, grid: int, block: int, arguments: Sequence[int]) -> None:
-        """Launch with 64-bit integer arguments, the only kind these kernels take."""
+    def __call__(
+        self, grid: int, block: int, arguments: Sequence[int], stream: int | None = None
+    ) -> None:
+        """Launch with 64-bit integer arguments, the only kind these kernels take.
+
+        On torch's current stream, unless another is given.
+        """
         values = [np.array([argument], dtype=np.int64) for argument in arguments]
         pointers = np.array([value.ctypes.data for value in values], dtype=np.uint64)
-        stream = torch.cuda.current_stream().cuda_stream
+        if stream is None:
+            stream = torch.cuda.current_stream().cuda_stream
         check(
             driver.cuLaunchKernel(
                 self._function, grid, 1, 1, block, 1, 1, 0, stream, pointers.ctypes.data, 0

@@ -42,11 +42,15 @@ def calibrate(device: CudaDevice, session: Session) -> Calibration:
     size = max(CALIBRATION_BYTES, many)
     taken = windows_of(device, session, names, size, clocks.WINDOWS)
     pair, empty, spin, read, load_few, load_many = taken
+    (waiting,) = windows_of(
+        device, session, (f"spin:{SPIN_CYCLES}",), 4096, clocks.WINDOWS, as_waiting=True
+    )
     pair_ns = stats.median([float(w.claimed_ns) for w in pair])
     return Calibration(
         compute=_overhead(spin),
         memory=_overhead(read),
-        cached=((few, _overhead(load_few)), (many, _overhead(load_many))),
+        cached=_overhead([*load_few, *load_many]),
+        waiting=_overhead(waiting),
         empty_pair_ns=pair_ns,
         empty_kernel_ns=stats.median([float(w.claimed_ns) for w in empty]) - pair_ns,
         flush_ns=stats.median([float(w.flush_ns) for windows in taken for w in windows]),
@@ -70,7 +74,7 @@ def published(
     with _exchange(device, session, size) as (exchange, prepared):
         taken = _taken(device, session, exchange, prepared, bodies, windows)
         for body, singles in zip(bodies, taken, strict=True):
-            audited = device.audit(0, singles, (), 1)
+            audited = device.audit(0, singles)
             if isinstance(audited, Failed):
                 raise DeviceError(f"{device.name}: {body}: {audited.message}")
             found[body] = stats.median(audited.estimate.samples_ns)
@@ -98,11 +102,17 @@ def _cupti_ns(
 
 
 def windows_of(
-    device: CudaDevice, session: Session, bodies: Sequence[str], size: int, windows: int
+    device: CudaDevice,
+    session: Session,
+    bodies: Sequence[str],
+    size: int,
+    windows: int,
+    *,
+    as_waiting: bool = False,
 ) -> list[list[Window]]:
     """So many windows of each body over one buffer of `size` bytes.  Raises DeviceError."""
     with _exchange(device, session, size) as (exchange, prepared):
-        return _taken(device, session, exchange, prepared, bodies, windows)
+        return _taken(device, session, exchange, prepared, bodies, windows, as_waiting=as_waiting)
 
 
 def _taken(
@@ -112,6 +122,8 @@ def _taken(
     prepared: Prepared,
     bodies: Sequence[str],
     windows: int,
+    *,
+    as_waiting: bool = False,
 ) -> list[list[Window]]:
     found: list[list[Window]] = []
     for body in bodies:
@@ -119,7 +131,13 @@ def _taken(
         thrown = LOAD_WINDOWS if found else WARM_WINDOWS
         for _ in range(windows + thrown):
             window = device.window(
-                session, exchange, [prepared], timeout_ns=TIMEOUT_NS, timed=False, body=body
+                session,
+                exchange,
+                [prepared],
+                timeout_ns=TIMEOUT_NS,
+                timed=False,
+                body=body,
+                as_waiting=as_waiting,
             )
             if isinstance(window, Failed):
                 raise DeviceError(f"{device.name}: calibration failed: {window.message}")
