@@ -55,7 +55,7 @@ class Floor:
         # How many blocks read fastest depends on the part; a floor is the best of all.
         best_s = min(self._read_s(memory, max(1, size // piece)) for piece in PIECES)
         del memory
-        torch.cuda.empty_cache()  # windows of many calls will want it
+        torch.cuda.empty_cache()  # what is timed will want it
         return size / best_s, size == READ_BYTES
 
     def _read_s(self, memory: torch.Tensor, blocks: int) -> float:
