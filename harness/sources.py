@@ -18,6 +18,7 @@ from harness.names import MAX_NAME, proper
 MAX_SOURCE_BYTES = 1 << 20
 PLACEHOLDER = "your-name"  # as starting points and README have it
 _DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
+_ANY_DIRECTIVE = re.compile(r"#\s*!\s*harness\b", re.IGNORECASE)
 
 
 def read_submission(path: Path, author: str | None) -> Submission:
@@ -43,7 +44,7 @@ def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
         name=proper(path.stem) or "unnamed",
         path=str(path),
         sha256=hashlib.sha256(raw).hexdigest(),
-        author=proper(author or _author(text) or "") or "anonymous",
+        author=proper(author or _author(path, text) or "") or "anonymous",
         # Bytes survive the round trip through JSON, whatever their encoding.
         source=raw.decode("utf-8", "surrogateescape"),
     )
@@ -91,12 +92,19 @@ def _decode(path: Path, raw: bytes) -> str:
         raise UsageError(f"{path}: not Python source ({error}); save it as UTF-8") from None
 
 
-def _author(text: str) -> str | None:
-    """`#!HARNESS author NAME` in the leading comment lines."""
-    for line in text.lstrip("\ufeff").splitlines():
+def _author(path: Path, text: str) -> str | None:
+    """`#!HARNESS author NAME` in the leading comment lines.
+
+    Raises UsageError for a line that means to be one: who misspells it would run as anonymous.
+    """
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
         if not line.startswith("#"):
             return None
         found = _DIRECTIVE.match(line)
         if found:
             return None if found.group(1) == PLACEHOLDER else found.group(1)
+        if _ANY_DIRECTIVE.match(line):
+            raise UsageError(
+                f"{path}:{number}: {line.strip()[:60]!r} is no `#!HARNESS author NAME`; write it so"
+            )
     return None

@@ -132,6 +132,19 @@ def test_the_name_that_starting_points_leave_open_is_no_author(tmp_path: Path) -
     file = tmp_path / "s.py"
     file.write_bytes(b"#!HARNESS author your-name\n" + RIGHT)
     assert read_submission(file, None).author == "anonymous"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["#!HARNESS autor Ada", "#!harness author Ada", "# !HARNESS author Ada", "#!HARNESS author"],
+)
+def test_an_author_whose_line_is_misspelt_does_not_run_as_nobody(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "foo.py"
+    file.write_bytes(f"# a kernel\n{line}\n".encode() + RIGHT)
+    with pytest.raises(UsageError, match="foo.py:2: .* author NAME"):
+        read_submission(file, None)
+    file.write_bytes(b"# harness-free, the #!HARNESS line is for others\n" + RIGHT)
+    assert read_submission(file, None).author == "anonymous"
     assert read_submission(file, "Ada").author == "Ada"
 
 
