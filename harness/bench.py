@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import torch
 
@@ -102,21 +101,22 @@ class Bench:
             )
             self._session = None
 
-    def window(self, inputs: Sequence[Prepared], *, timed: bool) -> Window | Failed:
-        """One window on as many calls as there are inputs, in a living worker."""
-        frame = inputs[0].frame
-        sets = self._device.buffer_sets(frame) if timed else 1
-        ready = self._ready(frame, max(len(inputs), sets))
+    def window(self, prepared: Prepared, *, timed: bool) -> Window | Failed:
+        """One call on these inputs, in a living worker."""
+        frame = prepared.frame
+        ready = self._ready(frame, self._device.buffer_sets(frame) if timed else 1)
         if isinstance(ready, Failed):
             return ready
         session, exchange = ready
         limits = self._launcher.limits
-        timeout_ns = limits.call_ns * len(inputs)
+        timeout_ns = limits.call_ns
         if self._fresh and not self._slow:
             # The first call of a shape may compile (Triton, torch.compile): importing's limit.
             timeout_ns = max(timeout_ns, limits.import_ns)
             self._fresh = False
-        window = self._device.window(session, exchange, inputs, timeout_ns=timeout_ns, timed=timed)
+        window = self._device.window(
+            session, exchange, prepared, timeout_ns=timeout_ns, timed=timed
+        )
         if isinstance(window, Failed):
             self._retire(session, window)
         else:
@@ -168,21 +168,21 @@ class Bench:
         session.close()
 
     def observe(
-        self, inputs: Sequence[Prepared], *, repeats: int = 1, trace: str = ""
+        self, prepared: Prepared, *, repeats: int = 1, trace: str = ""
     ) -> Observation | Failed:
         """What the submission's call does, by its worker's own profiler."""
-        ready = self._ready(inputs[0].frame, len(inputs))
+        ready = self._ready(prepared.frame, 1)
         if isinstance(ready, Failed):
             return ready
         session, exchange = ready
-        return self._device.observe(session, exchange, inputs, repeats=repeats, trace=trace)
+        return self._device.observe(session, exchange, prepared, repeats=repeats, trace=trace)
 
-    def ordered(self, inputs: Sequence[Prepared]) -> Window | Failed | None:
-        """The last window's calls again, with their inputs in place before the call is made."""
+    def ordered(self, prepared: Prepared) -> Window | Failed | None:
+        """The last window's call again, with its inputs in place before the call is made."""
         if self._session is None or self._mapped is None or not self._session.usable:
             return None
-        timeout_ns = self._launcher.limits.call_ns * len(inputs)
-        return self._device.ordered(self._session, self._mapped[2], inputs, timeout_ns=timeout_ns)
+        timeout_ns = self._launcher.limits.call_ns
+        return self._device.ordered(self._session, self._mapped[2], prepared, timeout_ns=timeout_ns)
 
     def _map(self, session: Session, frame: Frame, slots: int) -> Exchange | Failed:
         """Shared buffers that fit: the last ones, where of this layout there are enough."""

@@ -98,14 +98,14 @@ class Judge:
             outcome = found.passed
         return outcome
 
-    def _inputs(self, case: Case, seed: int, *, question: bool) -> list[Prepared]:
+    def _inputs(self, case: Case, seed: int, *, question: bool) -> Prepared:
         """The inputs of one call; with `question`, a note when a constant would pass on them."""
         prepared = self._preparer.prepare(case.shape, case.inputs, seed)
         if question and case.inputs == COMPETITION:
             answer = lint.trivial_answer(prepared, self._task.tolerance)
             if answer is not None:
                 self._notes.append(lint.note(case.shape, answer))
-        return [prepared]
+        return prepared
 
     def _measurement(self) -> Measurement:
         return Measurement(

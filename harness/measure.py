@@ -136,35 +136,35 @@ class Measurement:
         if failure is not None:
             return failure
         rule = timing.StoppingRule(self._budget)
-        begin_ns, singles, tripped = time.monotonic_ns(), list[Window](), 0
+        begin_ns, windows, tripped = time.monotonic_ns(), list[Window](), 0
         stop: Stop | None = None
         while stop is None:
             spent_ns = time.monotonic_ns() - begin_ns
-            self._report(sampling, process, singles, share_ns - spent_ns)
-            window = self._checked(sampling, f"timed call {len(singles) + 1}")
+            self._report(sampling, process, windows, share_ns - spent_ns)
+            window = self._checked(sampling, f"timed call {len(windows) + 1}")
             if isinstance(window, Failed):
                 return window
             if window.tripped:
                 tripped += 1
-                if tripped > max(MIN_TRIPPED, MAX_TRIPPED_SHARE * (len(singles) + tripped)):
-                    return Failed(Verdict.TAMPERED, _early(tripped, len(singles) + tripped))
+                if tripped > max(MIN_TRIPPED, MAX_TRIPPED_SHARE * (len(windows) + tripped)):
+                    return Failed(Verdict.TAMPERED, _early(tripped, len(windows) + tripped))
                 continue
-            singles.append(window)
+            windows.append(window)
             rule.add(self._device.net_ns(window))
             stop = rule.stop(time.monotonic_ns() - begin_ns, share_ns)
         sampling.stop = stop
-        return self._finish(sampling, process, singles)
+        return self._finish(sampling, process, windows)
 
     def _finish(
-        self, sampling: _Sampling, process: int, singles: Sequence[Window]
+        self, sampling: _Sampling, process: int, windows: Sequence[Window]
     ) -> Failed | None:
         """Ask once what kind of calls these are, and have the device audit the process."""
-        if waits(singles):
+        if waits(windows):
             sampling.facts.append("synchronises")
         if process == 0 and self._observe and self._device.name != "cpu":
-            seen = self._bench.observe([self._fresh(sampling.shape, self._seeds.stream("seen"))])
+            seen = self._bench.observe(self._fresh(sampling.shape, self._seeds.stream("seen")))
             sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
-        audited = self._device.audit(process, singles)
+        audited = self._device.audit(process, windows)
         if isinstance(audited, Failed):
             return audited
         sampling.estimates.append(audited.estimate)
@@ -188,7 +188,7 @@ class Measurement:
         """One window on inputs that nobody has seen, every output checked."""
         found = trial.attempt(
             self._bench,
-            lambda: [self._fresh(sampling.shape, sampling.seeds)],
+            lambda: self._fresh(sampling.shape, sampling.seeds),
             self._task.tolerance,
             self._modules,
             timed=True,
@@ -196,7 +196,7 @@ class Measurement:
         if isinstance(found, Failed):
             return Failed(found.verdict, f"{what}: {found.message}", found.check)
         sampling.check = verdicts.worse(sampling.check, found.passed.check)
-        return replace(found.window, answers=())  # examined: all of them would fill a device
+        return replace(found.window, answer=None)  # examined: all of them would fill a device
 
     def _fresh(self, shape: Shape, seeds: Seeds) -> Prepared:
         """Inputs that nobody has seen."""
@@ -228,17 +228,17 @@ class Measurement:
         return Passed(sampling.check, result)
 
     def _report(
-        self, sampling: _Sampling, process: int, singles: Sequence[Window], left_ns: int
+        self, sampling: _Sampling, process: int, windows: Sequence[Window], left_ns: int
     ) -> None:
         self._emit(
             Progress(
                 "timing",
                 sampling.shape.label,
-                len(singles),
+                len(windows),
                 self._budget.max_samples,
                 process=process + 1,
                 processes=self._budget.processes,
-                latest_ns=singles[-1].elapsed_ns if singles else None,
+                latest_ns=windows[-1].elapsed_ns if windows else None,
                 left_ns=max(0, left_ns),
             )
         )

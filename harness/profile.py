@@ -7,7 +7,6 @@ Testimony of the worker's profiler, for the submission's own author; nothing her
 
 from __future__ import annotations
 
-import functools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from harness.prepare import COMPETITION, Preparer, Seeds
 from harness.profile_values import KernelLine, ProfileReport, ShapeProfile
 from harness.progress import Emit, Progress
 from harness.task import TaskModules
-from harness.window import Activity, Device, Observation
+from harness.window import Activity, Device, Observation, Prepared
 
 REPEATS = 5
 #: A chrome trace of a few calls is well below this; a worker could write anything there.
@@ -46,19 +45,24 @@ def profile(
     found: list[ShapeProfile] = []
     for number, shape in enumerate(shapes):
         emit(Progress("profiling", shape.label, number, len(shapes)))
-        inputs = [preparer.prepare(shape, COMPETITION, seeds.draw())]
-        checked = trial.attempt(
-            bench, functools.partial(list, inputs), task.tolerance, modules, timed=False
-        )
-        if isinstance(checked, Failed):
-            return ProfileReport(device.describe(), tuple(found), checked)
+        prepared = preparer.prepare(shape, COMPETITION, seeds.draw())
         raw = folders[0] / "tmp" / f"trace-{number}.json"
-        seen = bench.observe(inputs, repeats=REPEATS, trace=str(raw))
+        seen = _seen(bench, prepared, task, modules, raw)
         if isinstance(seen, Failed):
             return ProfileReport(device.describe(), tuple(found), seen)
         trace = _keep(raw, folders[1] / f"{shape.label}.json")
         found.append(_shape_profile(shape, seen, device, modules, trace))
     return ProfileReport(device.describe(), tuple(found))
+
+
+def _seen(
+    bench: Bench, prepared: Prepared, task: Task, modules: TaskModules, raw: Path
+) -> Observation | Failed:
+    """Check one call, then profile some on the same inputs; the trace goes to `raw`."""
+    checked = trial.attempt(bench, lambda: prepared, task.tolerance, modules, timed=False)
+    if isinstance(checked, Failed):
+        return checked
+    return bench.observe(prepared, repeats=REPEATS, trace=str(raw))
 
 
 def _shape_profile(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -33,13 +33,13 @@ class Trial:
 
 def attempt(
     bench: Bench,
-    prepare: Callable[[], Sequence[Prepared]],
+    prepare: Callable[[], Prepared],
     tolerance: Tolerance,
     modules: TaskModules,
     *,
     timed: bool,
 ) -> Trial | Failed:
-    """Prepare inputs, run one window on them, and examine every output of it.
+    """Prepare inputs, run one window on them, and examine its outputs.
 
     A worker that leaves the judge no device memory fails; DeviceError when there is too little
     without it, too.
@@ -58,22 +58,22 @@ def attempt(
 
 def _attempt(
     bench: Bench,
-    inputs: Sequence[Prepared],
+    prepared: Prepared,
     tolerance: Tolerance,
     modules: TaskModules,
     *,
     timed: bool,
 ) -> Trial | Failed:
-    window = bench.window(inputs, timed=timed)
+    window = bench.window(prepared, timed=timed)
     if isinstance(window, Failed):
         return window
-    found = verdicts.examine(window, inputs, tolerance, modules)
+    found = verdicts.examine(window, prepared, tolerance, modules)
     if isinstance(found, Passed):
         return Trial(window, found)
     if found.verdict in _MAYBE_UNORDERED:
-        ordered = bench.ordered(inputs)
+        ordered = bench.ordered(prepared)
         if isinstance(ordered, Window):
-            again = verdicts.examine(ordered, inputs, tolerance, modules)
+            again = verdicts.examine(ordered, prepared, tolerance, modules)
             if isinstance(again, Passed):
                 return Failed(Verdict.UNORDERED, UNORDERED, found.check)
     return found

@@ -14,14 +14,14 @@ GRAVE = (Verdict.TAMPERED, Verdict.IMPLAUSIBLE, Verdict.PROTOCOL_ERROR)
 
 
 def examine(
-    window: Window, inputs: Sequence[Prepared], tolerance: Tolerance, modules: TaskModules
+    window: Window, prepared: Prepared, tolerance: Tolerance, modules: TaskModules
 ) -> Passed | Failed:
     """Check every output of a window; a worker that went on after "done" is found out."""
-    found: Passed | Failed = Failed(Verdict.PROTOCOL_ERROR, "a window without an answer")
-    for answer, prepared in zip(window.answers, inputs, strict=True):
-        found = _examine_one(answer, prepared, tolerance, modules)
-        if isinstance(found, Failed):
-            return found
+    if window.answer is None:
+        return Failed(Verdict.PROTOCOL_ERROR, "a window without an answer")
+    found = _examine_answer(window.answer, prepared, tolerance, modules)
+    if isinstance(found, Failed):
+        return found
     if window.late:
         return Failed(
             Verdict.TAMPERED, "its output still changed after it had said that it was done"
@@ -29,7 +29,7 @@ def examine(
     return found
 
 
-def _examine_one(
+def _examine_answer(
     answer: Answer, prepared: Prepared, tolerance: Tolerance, modules: TaskModules
 ) -> Passed | Failed:
     if not answer.intact:

@@ -60,12 +60,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """One window of one or more calls."""
+    """One call, and the judge's clock around it."""
 
     elapsed_ns: int  # the judge's clock, calibrated overhead not yet removed
     claimed_ns: int  # testimony
     host_ns: int  # testimony
-    answers: tuple[Answer, ...]
+    answer: Answer | None
     tripped: bool  # somebody used the device while it should have been the judge's
     late: bool  # an output changed after the worker had said it was done
     facts: tuple[str, ...] = ()
@@ -73,19 +73,16 @@ class Window:
     flush_ns: int = 0  # what the judge's own flush took, a measure of who else was there
 
 
-def waits(singles: Sequence[Window]) -> bool:
+def waits(windows: Sequence[Window]) -> bool:
     """Whether the submission waits inside its calls; one or two may allocate or load a module.
 
     At half already: of so many the median lies between those that waited and those that did not.
     """
-    return 0 < len(singles) <= 2 * sum(window.waited for window in singles)
+    return 0 < len(windows) <= 2 * sum(window.waited for window in windows)
 
 
 class Exchange(Protocol):
     """The shared buffers of one shape."""
-
-    @property
-    def slots(self) -> int: ...
 
     def descriptors(self) -> list[int]: ...
 
@@ -182,14 +179,14 @@ class Device(Protocol):
         self,
         session: Session,
         exchange: Any,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         timeout_ns: int,
         timed: bool,
     ) -> Window | Failed: ...
 
     def ordered(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
+        self, session: Session, exchange: Any, prepared: Prepared, *, timeout_ns: int
     ) -> Window | Failed | None:
         """The same call with its inputs there beforehand; None where that could change nothing."""
 
@@ -197,12 +194,12 @@ class Device(Protocol):
         self,
         session: Session,
         exchange: Any,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         repeats: int,
         trace: str,
     ) -> Observation | Failed:
-        """What the submission's calls do, as its worker's profiler sees it."""
+        """What the submission's call does, as its worker's profiler sees it."""
 
     def net_ns(self, window: Window) -> float:
         """What is left of a window when what it costs by itself is taken off; at least 1."""
@@ -211,7 +208,7 @@ class Device(Protocol):
     def jitter_ns(self) -> float:
         """By how much two windows of the same work may differ for the clock's own reasons."""
 
-    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
+    def audit(self, process: int, windows: Sequence[Window]) -> Audited | Failed:
         """What one process's windows are worth."""
 
     def disturbance(self) -> str | None:
@@ -224,8 +221,8 @@ class Device(Protocol):
         """The least time in which this device can read so many bytes, or None if unknown."""
 
 
-class SingleCalls:
-    """What devices have in common on which no clock of the judge's runs: single calls, no floor."""
+class Unbracketed:
+    """What devices have in common on which no clock of the judge's runs: no bracket, no floor."""
 
     jitter_ns = 0.0
 
@@ -241,7 +238,7 @@ class SingleCalls:
         return max(1.0, float(window.elapsed_ns))
 
     def ordered(
-        self, session: Session, exchange: Any, inputs: Sequence[Prepared], *, timeout_ns: int
+        self, session: Session, exchange: Any, prepared: Prepared, *, timeout_ns: int
     ) -> Window | Failed | None:
         """None: every call has its inputs before it starts."""
         return None
@@ -252,9 +249,9 @@ class SingleCalls:
 
 
 def observed(session: Session, *, repeats: int, trace: str, body: str = "") -> Observation | Failed:
-    """Have the worker run its profiler over the calls that are in the exchange."""
+    """Have the worker run its profiler over calls on what is in the exchange's first set."""
     seen = session.order(
-        "observe", timeout_ns=OBSERVE_NS, slots=[0], repeats=repeats, trace=trace, body=body
+        "observe", timeout_ns=OBSERVE_NS, slot=0, repeats=repeats, trace=trace, body=body
     )
     return seen if isinstance(seen, Failed) else Observation.parse(seen["kernels"], seen["facts"])
 

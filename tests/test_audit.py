@@ -68,7 +68,7 @@ def windows(
             elapsed_ns=round(call_ns + PAIR_NS + cost_ns + rng.gauss(0, HALF_NS / 1.28)),
             claimed_ns=round(claim_ns + PAIR_NS),
             host_ns=9_000,
-            answers=(),
+            answer=None,
             tripped=False,
             late=False,
             waited=waited,

@@ -66,14 +66,14 @@ def make_bench(
     return Bench(launcher, device, lambda progress: None, timed=timed), launcher
 
 
-INPUTS: Any = [SimpleNamespace(frame=SimpleNamespace(to_order=lambda slots: {}))]
+PREPARED: Any = SimpleNamespace(frame=SimpleNamespace(to_order=lambda slots: {}))
 
 
 def test_an_ordinary_failure_keeps_its_worker() -> None:
     bench, launcher = make_bench(Verdict.RUNTIME_ERROR, settles=True)
     bench.begin()
     for _ in range(MAX_RESTARTS + 2):
-        assert bench.window(INPUTS, timed=False) == Failed(Verdict.RUNTIME_ERROR, "it failed")
+        assert bench.window(PREPARED, timed=False) == Failed(Verdict.RUNTIME_ERROR, "it failed")
     assert len(launcher.spawned) == 1
 
 
@@ -86,7 +86,7 @@ def test_a_spoilt_worker_is_replaced_and_the_first_failure_is_what_is_told(
     bench, launcher = make_bench(verdict, settles=settles)
     bench.begin()
     for _ in range(2):
-        assert bench.window(INPUTS, timed=False) == Failed(verdict, "it failed")
+        assert bench.window(PREPARED, timed=False) == Failed(verdict, "it failed")
     assert len(launcher.spawned) == 2
     assert not launcher.spawned[0].usable
     bench.end()
@@ -101,7 +101,7 @@ def test_a_worker_that_could_not_import_the_submission_is_never_called() -> None
     launcher.imports = [failure, None]
     assert bench.begin() == failure
     assert not launcher.spawned[1].usable
-    assert bench.window(INPUTS, timed=False) == Failed(Verdict.WRONG_ANSWER, "it failed")
+    assert bench.window(PREPARED, timed=False) == Failed(Verdict.WRONG_ANSWER, "it failed")
     assert len(launcher.spawned) == 3
 
 
@@ -168,8 +168,9 @@ def test_a_worker_that_older_buffers_have_filled_gives_way_to_a_fresh_one(
     full_after(launcher, shapes)
     monkeypatch.setattr(FakeSession, "order", launcher.order)  # type: ignore[attr-defined]
     for number in range(10):
-        inputs: Any = [SimpleNamespace(frame=SimpleNamespace(number=number, to_order=lambda n: {}))]
-        found = bench.window(inputs, timed=False)
+        frame = SimpleNamespace(number=number, to_order=lambda n: {})
+        prepared: Any = SimpleNamespace(frame=frame)
+        found = bench.window(prepared, timed=False)
         assert found == Failed(Verdict.WRONG_ANSWER, "it failed")
     assert len(launcher.spawned) == 10 // shapes
 
@@ -188,15 +189,16 @@ def test_a_judge_without_memory_for_buffers_has_a_fresh_worker_too(
 
     bench._device.exchange = exchange  # type: ignore[method-assign]
     for number in range(3):
-        inputs: Any = [SimpleNamespace(frame=SimpleNamespace(number=number, to_order=lambda n: {}))]
-        found = bench.window(inputs, timed=False)
+        frame = SimpleNamespace(number=number, to_order=lambda n: {})
+        prepared: Any = SimpleNamespace(frame=frame)
+        found = bench.window(prepared, timed=False)
         assert found == Failed(Verdict.WRONG_ANSWER, "it failed")
     assert len(launcher.spawned) == 3
     bench._device.exchange = lambda frame, slots: (_ for _ in ()).throw(  # type: ignore[method-assign]
         torch.cuda.OutOfMemoryError
     )
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        bench.window(INPUTS, timed=False)
+        bench.window(PREPARED, timed=False)
 
 
 def test_what_is_too_large_for_a_fresh_worker_is_too_large(
@@ -205,7 +207,7 @@ def test_what_is_too_large_for_a_fresh_worker_is_too_large(
     bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
     full_after(launcher, 0)
     monkeypatch.setattr(FakeSession, "order", launcher.order)  # type: ignore[attr-defined]
-    found = bench.window(INPUTS, timed=False)
+    found = bench.window(PREPARED, timed=False)
     assert isinstance(found, Failed) and found.verdict is Verdict.OUT_OF_MEMORY
     assert len(launcher.spawned) == 1
 
@@ -223,27 +225,15 @@ def test_timed_calls_take_turns_in_several_sets_of_buffers(timed: bool, sets: in
         return real(frame, slots)
 
     device.exchange = exchange
-    for calls in (1, 1, sets):  # a longer window that fits uses them too
-        bench.window(INPUTS * calls, timed=timed)
+    for _ in range(2 * sets):
+        bench.window(PREPARED, timed=timed)
     assert made == [sets]
-    bench.window(INPUTS * (sets + 1), timed=timed)
-    assert made == [sets, sets + 1]
 
 
 def test_every_set_of_buffers_has_its_turn() -> None:
     turns = Turns(8)
-    assert [turns.places(1) for _ in range(9)] == [[i] for i in (*range(8), 0)]
-    for calls in (3, 8, 8):
-        order = turns.places(calls)
-        assert len(set(order)) == calls and set(order) <= set(range(8))
-        assert turns.last == tuple(order)
-    assert {tuple(turns.places(8)) for _ in range(20)} != {tuple(range(8))}
-
-
-def test_a_reveal_of_some_slots_takes_its_share_of_all() -> None:
-    turns = Turns(8)
-    turns.knows_quiet(100.0, 800.0)
-    assert [turns.quiet_reveal_ns(n) for n in (1, 2, 8)] == [100.0, 200.0, 800.0]
+    for expected in (*range(8), 0):
+        assert turns.next() == expected
+        assert turns.last == expected
     alone = Turns(1)
-    alone.knows_quiet(100.0, 110.0)
-    assert alone.quiet_reveal_ns(1) == 100.0
+    assert [alone.next() for _ in range(3)] == [0, 0, 0]

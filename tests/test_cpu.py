@@ -74,8 +74,8 @@ class Reply(dict[str, Any]):
 def timed_call(watched: Watched) -> object:
     session: Any = watched
     exchange: Any = watched
-    inputs: Any = [SimpleNamespace(tensors=())]
-    return CpuDevice().window(session, exchange, inputs, timeout_ns=1, timed=True)
+    prepared: Any = SimpleNamespace(tensors=())
+    return CpuDevice().window(session, exchange, prepared, timeout_ns=1, timed=True)
 
 
 def test_every_process_of_the_workers_is_stopped_while_its_inputs_are_written(
@@ -108,8 +108,8 @@ def test_a_process_that_wakes_goes_on_or_was_not_there_trips_the_window(
         snapshot=lambda where: [], changed=lambda tensors: [], intact=lambda: True
     )
     session: Any = watched
-    inputs: Any = [SimpleNamespace(tensors=(), frame=None)]
-    window: Any = CpuDevice().window(session, session, inputs, timeout_ns=1, timed=True)
+    prepared: Any = SimpleNamespace(tensors=(), frame=None)
+    window: Any = CpuDevice().window(session, session, prepared, timeout_ns=1, timed=True)
     assert window.tripped is tripped
 
 
@@ -138,8 +138,8 @@ def test_the_clock_runs_until_the_judge_has_its_copy_and_looks_at_nothing_before
     )
     watched.__dict__.update(snapshot=snapshot, changed=lambda tensors: [], intact=lambda: True)
     session: Any = watched
-    inputs: Any = [SimpleNamespace(tensors=(), frame=None)]
-    window: Any = CpuDevice().window(session, session, inputs, timeout_ns=1, timed=True)
+    prepared: Any = SimpleNamespace(tensors=(), frame=None)
+    window: Any = CpuDevice().window(session, session, prepared, timeout_ns=1, timed=True)
     after = watched.done[watched.done.index("answered") :]
     assert after == ["answered", "copied", "looked", "copied"]
     assert window.elapsed_ns >= 50_000_000

@@ -240,7 +240,7 @@ def test_no_more_time_is_asked_for_where_it_would_not_help() -> None:
 
 def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU all of a run's samples would keep theirs in device memory."""
-    window = Window(1_000, 1, 1, (Answer((), (), True),), tripped=False, late=False)
+    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
     passed = SimpleNamespace(window=window, passed=Passed(make_check()))
     monkeypatch.setattr(trial, "attempt", lambda *_, **__: passed)
     nothing: Any = SimpleNamespace(tolerance=None)
@@ -248,7 +248,7 @@ def test_windows_that_were_examined_keep_no_outputs(monkeypatch: pytest.MonkeyPa
         nothing, nothing, nothing, nothing, nothing, nothing, BUDGET, nothing, observe=False
     )
     kept: Any = made._checked(measure._Sampling(SHAPE, Seeds()), "a call")
-    assert kept.answers == () and kept.elapsed_ns == 1_000
+    assert kept.answer is None and kept.elapsed_ns == 1_000
 
 
 def test_every_timed_call_gets_the_tasks_timed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

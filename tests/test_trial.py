@@ -27,10 +27,9 @@ def attempt(bench: Any, prepare: Any) -> Any:
 def test_memory_that_is_there_without_the_worker_was_the_workers() -> None:
     bench = FakeBench()
 
-    def prepare() -> list[Any]:
+    def prepare() -> None:
         if not bench.ended:
             raise torch.cuda.OutOfMemoryError
-        return []
 
     found = attempt(bench, prepare)
     assert isinstance(found, Failed)
@@ -38,7 +37,7 @@ def test_memory_that_is_there_without_the_worker_was_the_workers() -> None:
 
 
 def test_memory_that_is_missing_without_the_worker_is_the_machines() -> None:
-    def prepare() -> list[Any]:
+    def prepare() -> None:
         raise torch.cuda.OutOfMemoryError
 
     with pytest.raises(DeviceError, match="too little memory"):

@@ -38,8 +38,8 @@ def examined(
     late: bool = False,
 ) -> Passed | Failed:
     answer = Answer(tuple(outputs), changed, intact)
-    window = Window(1000, 1, 1, (answer,), tripped=False, late=late)
-    return verdicts.examine(window, [prepared()], Tolerance(1e-6, 0.0), MODULES)
+    window = Window(1000, 1, 1, answer, tripped=False, late=late)
+    return verdicts.examine(window, prepared(), Tolerance(1e-6, 0.0), MODULES)
 
 
 def test_a_right_answer_passes() -> None:

@@ -25,7 +25,7 @@ from harness.window import (
     Frame,
     Observation,
     Prepared,
-    SingleCalls,
+    Unbracketed,
     Window,
     observed,
     parse_where,
@@ -72,8 +72,6 @@ class SharedBuffer:
 
 class CpuExchange:
     """The buffers of one shape.  Inputs are loaded and outputs poisoned before every call."""
-
-    slots = 1
 
     def __init__(self, frame: Frame) -> None:
         self._inputs = [SharedBuffer(spec) for spec in frame.inputs]
@@ -122,7 +120,7 @@ class CpuExchange:
             buffer.close()
 
 
-class CpuDevice(SingleCalls):
+class CpuDevice(Unbracketed):
     """The processor this judge runs on."""
 
     name = "cpu"
@@ -150,12 +148,12 @@ class CpuDevice(SingleCalls):
         self,
         session: Session,
         exchange: CpuExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         repeats: int,
         trace: str,
     ) -> Observation | Failed:
-        exchange.load(inputs[0].tensors)
+        exchange.load(prepared.tensors)
         return observed(session, repeats=repeats, trace=trace)
 
     def disturbance(self) -> str | None:
@@ -165,27 +163,27 @@ class CpuDevice(SingleCalls):
     def recover(self) -> None:
         """Memory and processor time went with the processes."""
 
-    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
+    def audit(self, process: int, windows: Sequence[Window]) -> Audited | Failed:
         """The judge's own clock is what is published; the worker's figure is kept beside it."""
-        elapsed = tuple(window.elapsed_ns for window in singles)
+        elapsed = tuple(window.elapsed_ns for window in windows)
         block = Block(
             process=process,
             calls=1,
             window_ns=elapsed,
-            claimed_ns=tuple(window.claimed_ns for window in singles),
-            host_ns=tuple(window.host_ns for window in singles),
+            claimed_ns=tuple(window.claimed_ns for window in windows),
+            host_ns=tuple(window.host_ns for window in windows),
         )
         return Audited(Estimate(process, tuple(map(float, elapsed))), (block,))
 
     def exchange(self, frame: Frame, slots: int) -> CpuExchange:
-        """Allocate the buffers of one shape; the CPU knows single calls only."""
+        """Allocate the buffers of one shape: one set, however many are asked for."""
         return CpuExchange(frame)
 
     def window(
         self,
         session: Session,
         exchange: CpuExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         timeout_ns: int,
         timed: bool,
@@ -202,7 +200,6 @@ class CpuDevice(SingleCalls):
         The clock stops when the judge has its copy of the output, not when it hears "done": what
         is done between the two is no gift (tests/exploits/zoo/a5_done_among_many.py).
         """
-        (prepared,) = inputs
         tripped = False
         with contextlib.ExitStack() as held:
             if timed:
@@ -213,7 +210,7 @@ class CpuDevice(SingleCalls):
             if timed:
                 moved = tree.turns(session.confined.members()) != stopped.turns
                 tripped = moved or not stopped.still
-            seq = session.send("call", slots=[0], body="")
+            seq = session.send("call", slot=0, body="")
         reply = session.expect("done", seq, timeout_ns, what="call")
         if isinstance(reply, Failed):
             return reply
@@ -235,7 +232,7 @@ class CpuDevice(SingleCalls):
             elapsed_ns=end_ns - start_ns,
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
-            answers=(answer,),
+            answer=answer,
             tripped=tripped,
             late=late,
             facts=tuple(reply["facts"]),

@@ -43,7 +43,7 @@ LAST_WORD_NS = 2_000_000_000
 DRAIN_NS = 5_000_000_000
 #: A read of a few hundred MB reaches 0.8 of the bandwidth of one of 4 GiB; half is a sick GPU.
 SLOW_SHARE = 2.0
-#: Sets of buffers that single calls take turns in.  In one set alone, medians of 50 calls lay 0.13
+#: Sets of buffers that timed calls take turns in.  In one set alone, medians of 50 calls lay 0.13
 #: to 0.25 us apart from process to process, where the calls' own scatter makes 0.04 to 0.09 (H200).
 BUFFER_SETS = 8
 #: What these sets may take together.
@@ -162,31 +162,24 @@ class CudaDevice:
     def exchange(self, frame: Frame, slots: int) -> CudaExchange:
         self._before = self._gpu.clocks()
         exchange = CudaExchange(frame, slots, self._index, self._kernels)
-        exchange.turns.knows_quiet(*(self._time_reveal(exchange, frame, n) for n in (1, slots)))
+        exchange.quiet_reveal_ns = self._time_reveal(exchange, frame)
         return exchange
 
     def buffer_sets(self, frame: Frame) -> int:
         specs = frame.inputs + frame.outputs
-        # Each set's inputs lie in private memory, too, while their reveal is timed.
+        # Most is left: a call's inputs and what is expected of it lie in private memory, too.
         room = min(ROTATION_BYTES, self._free_bytes // 8)
         sets = room // max(1, sum(spec.allocation_bytes for spec in specs))
         return max(1, min(BUFFER_SETS, sets, (MAX_DESCRIPTORS - OUR_DESCRIPTORS) // len(specs)))
 
-    def _time_reveal(self, exchange: CudaExchange, frame: Frame, slots: int) -> float:
-        """ns of the reveal of so many slots, undisturbed: no worker knows of these buffers yet.
-
-        Each slot's from a source of its own, as later: one for all might lie in the L2.
-        """
-        reveals = []
-        for _ in range(slots):
-            sources = tuple(
-                torch.empty(spec.span_bytes, dtype=torch.uint8, device=self.name)
-                for spec in frame.inputs
-            )
-            reveals.append(Prepared(frame, None, sources, (), None, None, None))
-        return stats.median(
-            [self._timed(lambda: exchange.reveal(reveals, range(slots))) for _ in range(3)]
+    def _time_reveal(self, exchange: CudaExchange, frame: Frame) -> float:
+        """ns of the reveal of one slot, undisturbed: no worker knows of these buffers yet."""
+        sources = tuple(
+            torch.empty(spec.span_bytes, dtype=torch.uint8, device=self.name)
+            for spec in frame.inputs
         )
+        prepared = Prepared(frame, None, sources, (), None, None, None)
+        return stats.median([self._timed(lambda: exchange.reveal(prepared, 0)) for _ in range(3)])
 
     def _timed(self, body: Callable[[], None]) -> float:
         """ns of some work of the judge's, queued whole before it starts: no launch is in it."""
@@ -204,7 +197,7 @@ class CudaDevice:
         self,
         session: Session,
         exchange: CudaExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         timeout_ns: int,
         timed: bool,
@@ -217,18 +210,18 @@ class CudaDevice:
         launch latency is not in the bracket and whatever runs ahead of the signal reads noise.
         `as_waiting`: with the bracket that calls get which wait for the device.
         """
-        order = exchange.turns.places(len(inputs))
-        exchange.junk(order)
+        slot = exchange.turns.next()
+        exchange.junk(slot)
         torch.cuda.synchronize()
         self._flag += 1
-        seq = session.send("call", slots=order, flag=self._flag, body=body)
+        seq = session.send("call", slot=slot, flag=self._flag, body=body)
         queued = session.peek("queued", seq, self._patience.ns)
         if isinstance(queued, Failed):
             self._release(exchange)
             return queued
         waited = queued is None
         self._patience.saw(waited=waited)
-        taken = self._enqueue(exchange, inputs, order, waited=waited or as_waiting)
+        taken = self._enqueue(exchange, prepared, slot, waited=waited or as_waiting)
         reply = session.finish(seq, timeout_ns, queued=not waited)
         if isinstance(reply, Failed):
             if not session.usable:
@@ -246,7 +239,7 @@ class CudaDevice:
             return settled
         where: list[tuple[str, int]] | None = []
         if not body:
-            where = parse_where(reply["where"], inputs[0].frame)
+            where = parse_where(reply["where"], prepared.frame)
         if where is None:
             return Failed(Verdict.PROTOCOL_ERROR, "the worker process named no output buffer")
         elapsed = [a.elapsed_time(b) * 1e6 for a, b in pairwise(self._events)]
@@ -254,49 +247,37 @@ class CudaDevice:
             elapsed_ns=self._stamps.elapsed_ns,
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
-            answers=exchange.answers(taken, where, inputs, order),
+            answer=exchange.answer(taken, where, prepared, slot),
             tripped=timed
-            and self._tripped(
-                exchange.turns.quiet_reveal_ns(len(order)), elapsed[0], elapsed[1] + elapsed[2]
-            ),
-            late=not exchange.unchanged_since(taken, order),
+            and self._tripped(exchange.quiet_reveal_ns, elapsed[0], elapsed[1] + elapsed[2]),
+            late=not exchange.unchanged_since(taken, slot),
             facts=tuple(reply["facts"]),
             waited=waited,
             flush_ns=round(elapsed[1]),
         )
 
     def _enqueue(
-        self,
-        exchange: CudaExchange,
-        inputs: Sequence[Prepared],
-        order: Sequence[int],
-        *,
-        waited: bool,
-    ) -> list[list[torch.Tensor]]:
+        self, exchange: CudaExchange, prepared: Prepared, slot: int, *, waited: bool
+    ) -> list[torch.Tensor]:
         """Queue the judge's whole sequence behind a word of its own, then let it run unbroken."""
         try:
-            return self._queue(exchange, inputs, order, waited=waited)
+            return self._queue(exchange, prepared, slot, waited=waited)
         except BaseException:
             self._release(exchange)  # or whoever synchronises next waits for ever
             raise
 
     def _queue(
-        self,
-        exchange: CudaExchange,
-        inputs: Sequence[Prepared],
-        order: Sequence[int],
-        *,
-        waited: bool,
-    ) -> list[list[torch.Tensor]]:
+        self, exchange: CudaExchange, prepared: Prepared, slot: int, *, waited: bool
+    ) -> list[torch.Tensor]:
         stream = torch.cuda.current_stream().cuda_stream
         hold = self._hold.data_ptr()
-        taken = exchange.room(len(order))  # while nothing waits: a worker may have left no memory
+        taken = exchange.room()  # while nothing waits: a worker may have left no memory
         driver.reset_persisting_l2()
         if not waited:
             self._stamps.end(exchange.done, self._flag)
         driver.wait_signal(stream, hold, self._flag)
         self._events[0].record()
-        exchange.reveal(inputs, order)
+        exchange.reveal(prepared, slot)
         self._events[1].record()
         self._flush()
         self._events[2].record()
@@ -308,7 +289,7 @@ class CudaDevice:
         else:
             self._stamps.hold(stream, self._flag)
         self._events[4].record()
-        exchange.snapshot(taken, order)
+        exchange.snapshot(taken, slot)
         driver.write_signal(self._side.cuda_stream, hold, self._flag)
         return taken
 
@@ -337,7 +318,7 @@ class CudaDevice:
         self,
         session: Session,
         exchange: CudaExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         timeout_ns: int,
     ) -> Window | Failed | None:
@@ -346,36 +327,36 @@ class CudaDevice:
         In the same buffers: what was right in other ones proves nothing (tests/gpu/test_honest.py).
         Right here and wrong in a window means that its work is not ordered with the current stream.
         """
-        order = exchange.turns.last
+        slot = exchange.turns.last
         self._flag += 1
-        exchange.reveal(inputs, order)
+        exchange.reveal(prepared, slot)
         stream = torch.cuda.current_stream().cuda_stream
         driver.write_signal(stream, exchange.go, self._flag)
         torch.cuda.synchronize()
-        seq = session.send("call", slots=list(order), flag=self._flag, body="")
+        seq = session.send("call", slot=slot, flag=self._flag, body="")
         reply = session.finish(seq, timeout_ns, queued=False)
         if isinstance(reply, Failed):
             return reply
         settled = session.order("idle", timeout_ns=timeout_ns)
-        where = parse_where(reply["where"], inputs[0].frame)
+        where = parse_where(reply["where"], prepared.frame)
         if isinstance(settled, Failed) or where is None:
             return None
-        taken = exchange.room(len(order))
-        exchange.snapshot(taken, order)
-        answers = exchange.answers(taken, where, inputs, order)
-        return Window(0, 0, 0, answers, tripped=False, late=False)
+        taken = exchange.room()
+        exchange.snapshot(taken, slot)
+        answer = exchange.answer(taken, where, prepared, slot)
+        return Window(0, 0, 0, answer, tripped=False, late=False)
 
     def observe(
         self,
         session: Session,
         exchange: CudaExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         repeats: int,
         trace: str,
         body: str = "",
     ) -> Observation | Failed:
-        exchange.reveal(inputs, range(len(inputs)))
+        exchange.reveal(prepared, 0)
         torch.cuda.synchronize()
         return observed(session, repeats=repeats, trace=trace, body=body)
 
@@ -389,7 +370,7 @@ class CudaDevice:
 
     def calibrate(self, session: Session) -> None:
         """Run bodies of known length in the worker; the submission is not there yet."""
-        # Before the submission can take any: how many calls a window holds is not for it to say.
+        # Before the submission can take any: the number of sets of buffers is not for it to say.
         self._free_bytes, _ = torch.cuda.mem_get_info(self._index)
         self._patience = Patience()
         self._worker = session.confined.pid
@@ -405,9 +386,9 @@ class CudaDevice:
         assert self._calibration is not None
         return max(1.0, self._calibration.shortest_ns(window))
 
-    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
+    def audit(self, process: int, windows: Sequence[Window]) -> Audited | Failed:
         assert self._calibration is not None
-        found = clocks.audit(self._calibration, process, singles)
+        found = clocks.audit(self._calibration, process, windows)
         if isinstance(found, Failed):
             return found
         now = self._gpu.clocks()

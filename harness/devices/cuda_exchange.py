@@ -40,8 +40,8 @@ class CudaExchange:
 
     def __init__(self, frame: Frame, slots: int, device: int, kernels: tuple[int, int]) -> None:
         """`kernels`: descriptor and size of our own compiled kernels, for the worker's use."""
-        self.slots = slots
         self.turns = Turns(slots)
+        self.quiet_reveal_ns = 0.0  # how long a reveal takes undisturbed
         self._kernels = kernels
         self._frame = frame
         cuda = torch.device(f"cuda:{device}")
@@ -80,87 +80,70 @@ class CudaExchange:
         buffers = [buffer.mapping.size for slot in self._slots for buffer in slot]
         return [self._signals.size, *buffers, self._kernels[1]]
 
-    def junk(self, order: Sequence[int]) -> None:
+    def junk(self, slot: int) -> None:
         """Overwrite what the next window uses, so that whoever looks before its reveal sees noise.
 
         What lies in the others has been seen: inputs and answers of calls that are over.
         """
-        for index in order:
-            for buffer in self._slots[index]:
-                whole = buffer.payload.numel() // 8 * 8
-                buffer.payload[:whole].view(torch.int64).random_()
-                buffer.payload[whole:].fill_(0xA5)
+        for buffer in self._slots[slot]:
+            whole = buffer.payload.numel() // 8 * 8
+            buffer.payload[:whole].view(torch.int64).random_()
+            buffer.payload[whole:].fill_(0xA5)
 
-    def reveal(self, inputs: Sequence[Prepared], order: Sequence[int]) -> None:
+    def reveal(self, prepared: Prepared, slot: int) -> None:
         """Copy the private inputs in, and bury every place an answer may come from.
 
         What a submission may write is never copied in: the reference may have answered there.
         """
-        for prepared, index in zip(inputs, order, strict=True):
-            slot = self._slots[index]
-            for i, tensor in enumerate(prepared.tensors):
-                if i not in self._frame.writable:
-                    slot[i].payload.copy_(raw_bytes(tensor))
-            for i in self._answerable():
-                # 0xFFFF reads as NaN in every float; the low bits change from call to call.
-                slot[i].payload.fill_(0xFF)
+        buffers = self._slots[slot]
+        for i, tensor in enumerate(prepared.tensors):
+            if i not in self._frame.writable:
+                buffers[i].payload.copy_(raw_bytes(tensor))
+        for i in self._answerable():
+            # 0xFFFF reads as NaN in every float; the low bits change from call to call.
+            buffers[i].payload.fill_(0xFF)
 
-    def room(self, calls: int) -> list[list[torch.Tensor]]:
-        """Private memory for a snapshot of so many calls."""
-        return [
-            [torch.empty_like(self._slots[0][i].payload) for i in self._answerable()]
-            for _ in range(calls)
-        ]
+    def room(self) -> list[torch.Tensor]:
+        """Private memory for a snapshot of one call."""
+        return [torch.empty_like(self._slots[0][i].payload) for i in self._answerable()]
 
-    def snapshot(self, taken: Sequence[Sequence[torch.Tensor]], order: Sequence[int]) -> None:
-        """Copy every place an answer of these calls may be into `room`; allocates nothing."""
-        for copies, index in zip(taken, order, strict=True):
-            for i, copy in zip(self._answerable(), copies, strict=True):
-                copy.copy_(self._slots[index][i].payload)
+    def snapshot(self, taken: Sequence[torch.Tensor], slot: int) -> None:
+        """Copy every place an answer of this call may be into `room`; allocates nothing."""
+        for i, copy in zip(self._answerable(), taken, strict=True):
+            copy.copy_(self._slots[slot][i].payload)
 
-    def unchanged_since(
-        self, taken: Sequence[Sequence[torch.Tensor]], order: Sequence[int]
-    ) -> bool:
-        """Whether the answers still are what the snapshot holds."""
+    def unchanged_since(self, taken: Sequence[torch.Tensor], slot: int) -> bool:
+        """Whether the answer still is what the snapshot holds."""
         same = [
-            torch.all(self._slots[index][i].payload == copy)
-            for copies, index in zip(taken, order, strict=True)
-            for i, copy in zip(self._answerable(), copies, strict=True)
+            torch.all(self._slots[slot][i].payload == copy)
+            for i, copy in zip(self._answerable(), taken, strict=True)
         ]
         return bool(torch.stack(same).all().item())
 
-    def answers(
+    def answer(
         self,
-        taken: Sequence[Sequence[torch.Tensor]],
+        taken: Sequence[torch.Tensor],
         where: Sequence[tuple[str, int]],
-        inputs: Sequence[Prepared],
-        order: Sequence[int],
-    ) -> tuple[Answer, ...]:
-        """The outputs of each call and the state of the buffers around them, one device sync."""
+        prepared: Prepared,
+        slot: int,
+    ) -> Answer:
+        """The outputs of the call and the state of the buffers around them, one device sync."""
         places = self._answerable()
         base = {"input": 0, "output": len(self._frame.inputs)}
-        states: list[torch.Tensor] = []
-        outputs: list[tuple[torch.Tensor, ...]] = []
-        for prepared, copies, index in zip(inputs, taken, order, strict=True):
-            found = []
-            for kind, number in where:
-                i = base[kind] + number
-                found.append(view_as(copies[places.index(i)], self._slots[index][i].spec))
-            outputs.append(tuple(found))
-            states.append(self._state(index, prepared))
-        flags = torch.stack(states).tolist()
-        return tuple(
-            Answer(out, tuple(i for i, bad in enumerate(row[1:]) if bad), not row[0])
-            for out, row in zip(outputs, flags, strict=True)
-        )
+        outputs = []
+        for kind, number in where:
+            i = base[kind] + number
+            outputs.append(view_as(taken[places.index(i)], self._slots[slot][i].spec))
+        touched, *changed = self._state(prepared, slot).tolist()
+        return Answer(tuple(outputs), tuple(i for i, bad in enumerate(changed) if bad), not touched)
 
-    def _state(self, index: int, prepared: Prepared) -> torch.Tensor:
+    def _state(self, prepared: Prepared, slot: int) -> torch.Tensor:
         """bool [1 + inputs]: guard bands touched, then for each input whether it was changed."""
-        slot = self._slots[index]
-        bands = torch.stack([band for buffer in slot for band in buffer.bands])
+        buffers = self._slots[slot]
+        bands = torch.stack([band for buffer in buffers for band in buffer.bands])
         never = torch.zeros((), dtype=torch.bool, device=bands.device)
         changed = [
-            never if i in self._frame.writable else (slot[i].payload != raw_bytes(tensor)).any()
+            never if i in self._frame.writable else (buffers[i].payload != raw_bytes(tensor)).any()
             for i, tensor in enumerate(prepared.tensors)
         ]
         return torch.stack([(bands != self._bands).any(), *changed])

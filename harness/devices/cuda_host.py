@@ -26,7 +26,7 @@ from harness.window import (
     Frame,
     Observation,
     Prepared,
-    SingleCalls,
+    Unbracketed,
     Window,
     observed,
     parse_where,
@@ -44,7 +44,7 @@ def exportable(index: int) -> bool:
     return all(driver.check(cuda.cuDeviceGetAttribute(a, index)) for a in wanted)
 
 
-class HostCudaDevice(SingleCalls):
+class HostCudaDevice(Unbracketed):
     """One GPU; inputs and outputs go through host memory that both processes map."""
 
     clock = Clock.WORKER
@@ -80,17 +80,16 @@ class HostCudaDevice(SingleCalls):
         self,
         session: Session,
         exchange: CpuExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         timeout_ns: int,
         timed: bool,
     ) -> Window | Failed:
         """One call: the worker copies its inputs to the GPU, flushes, calls, copies back."""
-        (prepared,) = inputs
         tensors = [raw_bytes(tensor).cpu() for tensor in prepared.tensors]
         exchange.load(tensors)
         start_ns = time.monotonic_ns()
-        reply = session.order("call", timeout_ns=timeout_ns, slots=[0], body="", flag=0)
+        reply = session.order("call", timeout_ns=timeout_ns, slot=0, body="", flag=0)
         if isinstance(reply, Failed):
             return reply
         where = parse_where(reply["where"], prepared.frame)
@@ -102,7 +101,7 @@ class HostCudaDevice(SingleCalls):
             elapsed_ns=reply["claimed_ns"],
             claimed_ns=reply["claimed_ns"],
             host_ns=reply["host_ns"],
-            answers=(answer,),
+            answer=answer,
             tripped=False,
             late=False,
             facts=tuple(reply["facts"]),
@@ -113,12 +112,12 @@ class HostCudaDevice(SingleCalls):
         self,
         session: Session,
         exchange: CpuExchange,
-        inputs: Sequence[Prepared],
+        prepared: Prepared,
         *,
         repeats: int,
         trace: str,
     ) -> Observation | Failed:
-        exchange.load([raw_bytes(tensor).cpu() for tensor in inputs[0].tensors])
+        exchange.load([raw_bytes(tensor).cpu() for tensor in prepared.tensors])
         return observed(session, repeats=repeats, trace=trace)
 
     def disturbance(self) -> str | None:
@@ -127,18 +126,18 @@ class HostCudaDevice(SingleCalls):
     def recover(self) -> None:
         torch.cuda.synchronize()
 
-    def audit(self, process: int, singles: Sequence[Window]) -> Audited | Failed:
+    def audit(self, process: int, windows: Sequence[Window]) -> Audited | Failed:
         """The worker's word, kept as such; the wall time around it refutes only the absurd."""
-        liars = [w for w in singles if w.claimed_ns > w.flush_ns]
+        liars = [w for w in windows if w.claimed_ns > w.flush_ns]
         if liars:
             return Failed(Verdict.TAMPERED, "it reported more time than had passed")
-        claims = tuple(w.claimed_ns for w in singles)
+        claims = tuple(w.claimed_ns for w in windows)
         block = Block(
             process=process,
             calls=1,
             window_ns=claims,
             claimed_ns=claims,
-            host_ns=tuple(w.host_ns for w in singles),
+            host_ns=tuple(w.host_ns for w in windows),
         )
         now = self._gpu.clocks()
         samples = tuple(float(max(1, ns)) for ns in claims)

@@ -56,24 +56,23 @@ class CudaLane:
         """The maps stay until the process ends: a submission may still hold tensors over them."""
 
     def call(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
-        """Queue the whole window behind the judge's signal, tell it so, then wait for the end."""
+        """Queue the call behind the judge's signal, tell it so, then wait for the end."""
         own = kernel is None
         if own:
             kernel = bodies.parse(order["body"], self._own_bodies())
         assert kernel is not None
-        calls = [self._arguments(slot) for slot in order["slots"]]
+        data, results, writable = self._arguments(order["slot"])
         stream = torch.cuda.current_stream().cuda_stream
         driver.wait_signal(stream, self._go, order["flag"])
         self._begin.record()
-        host_ns, where = 0, []
+        where: list[str] = []
         try:
-            for data, results, writable in calls:
-                start_ns = _clock_ns()
-                result = kernel(data)
-                host_ns += _clock_ns() - start_ns
-                if not own:
-                    leaves = collect.leaves(result, self._result_tree)
-                    where = collect.place(leaves, self._outputs, results, writable)
+            start_ns = _clock_ns()
+            result = kernel(data)
+            host_ns = _clock_ns() - start_ns
+            if not own:
+                leaves = collect.leaves(result, self._result_tree)
+                where = collect.place(leaves, self._outputs, results, writable)
         finally:
             now = torch.cuda.current_stream().cuda_stream
             if now != stream:
@@ -92,7 +91,7 @@ class CudaLane:
 
     def observe(self, kernel: Callable[[Any], Any] | None, order: dict[str, Any]) -> dict[str, Any]:
         """Run calls under torch's profiler: which kernels, on which streams, by which calls."""
-        calls = [self._arguments(slot)[0] for slot in order["slots"]] * order["repeats"]
+        data, _, _ = self._arguments(order["slot"])
         ours = self._own_bodies()
         if kernel is None:
             kernel = bodies.parse(order["body"], ours)
@@ -104,7 +103,9 @@ class CudaLane:
             ours.read(memory[2 * l2_bytes :])
 
         torch.cuda.synchronize()
-        return observe.calls(kernel, calls, order["trace"], cuda=True, before=flush)
+        return observe.calls(
+            kernel, [data] * order["repeats"], order["trace"], cuda=True, before=flush
+        )
 
     def _arguments(
         self, slot: int

@@ -73,8 +73,8 @@ def published(
     found = {}
     with _exchange(device, session, size) as (exchange, prepared):
         taken = _taken(device, session, exchange, prepared, bodies, windows)
-        for body, singles in zip(bodies, taken, strict=True):
-            audited = device.audit(0, singles)
+        for body, of_body in zip(bodies, taken, strict=True):
+            audited = device.audit(0, of_body)
             if isinstance(audited, Failed):
                 raise DeviceError(f"{device.name}: {body}: {audited.message}")
             found[body] = stats.median(audited.estimate.samples_ns)
@@ -96,7 +96,7 @@ def _cupti_ns(
     device: CudaDevice, session: Session, exchange: CudaExchange, prepared: Prepared, body: str
 ) -> float | None:
     """CUPTI's median duration of a body, the L2 flushed before each call; None if it saw none."""
-    seen = device.observe(session, exchange, [prepared], repeats=CUPTI_CALLS, trace="", body=body)
+    seen = device.observe(session, exchange, prepared, repeats=CUPTI_CALLS, trace="", body=body)
     times = [] if isinstance(seen, Failed) else [float(a.duration_ns) for a in seen.activities]
     return stats.median(times[2:]) if len(times) > 2 else None
 
@@ -133,7 +133,7 @@ def _taken(
             window = device.window(
                 session,
                 exchange,
-                [prepared],
+                prepared,
                 timeout_ns=TIMEOUT_NS,
                 timed=False,
                 body=body,
