@@ -304,6 +304,7 @@ class CudaDevice:
             driver.write_signal(side, address, self._flag)
         self._stamps.release(self._flag)
         torch.cuda.synchronize()
+        self._stamps.settle()
 
     def _tripped(self, quiet_ns: float, reveal_ns: float, flush_ns: float) -> bool:
         """Whether somebody else's work delayed ours between the reveal and the signal."""

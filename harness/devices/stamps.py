@@ -57,6 +57,11 @@ class Stamps:
         """Let it go on in any case: no stamp will be made."""
         self._page.words[2] = flag
 
+    def settle(self) -> None:
+        """Wait until the second context has nothing to do: the word it looks at must be set."""
+        with self._context:
+            driver.synchronize(self._stream)
+
     @property
     def elapsed_ns(self) -> int:
         """From the first stamp to the last, once the stream that was held has gone on."""
