@@ -197,27 +197,6 @@ def nan_scale(draw: Draw, m: int, k: int, batch: int) -> Codes:
     return codes
 
 
-def needles(draw: Draw, m: int, k: int, batch: int) -> Codes:
-    """The contest's data, with one block of any codes in half of the rows, at times some in b.
-
-    What is timed.  The contest's own data knows 4 of 256 bytes and 3 scales: a kernel that can do
-    no more is right on it, and would tell timed calls from tests by counting.
-    """
-    blocks = k // 16
-    at, odd = draw.below(blocks, m), draw.below(2, m).bool()
-    live = (torch.arange(blocks, device=draw.device) == at[:, None]) & odd[:, None]
-    a, sfa = draw.bytes(m, k // 2).bitwise_and_(3), draw.choice(CONTEST_SCALES, m, blocks)
-    b, sfb = draw.bytes(k // 2).bitwise_and_(3), draw.choice(CONTEST_SCALES, blocks)
-    # In half of the batches: whoever looks at b first learns nothing of a.
-    other = (draw.below(4, blocks) == 0) & draw.below(2, 1).bool()
-    return Codes(
-        a=torch.where(live.repeat_interleave(8, dim=1), draw.bytes(m, 8).repeat(1, blocks), a),
-        b=torch.where(other.repeat_interleave(8), draw.bytes(k // 2), b),
-        sfa=torch.where(live, scales_between(draw, 0x00, 0x57, m, 1), sfa),
-        sfb=torch.where(other, scales_between(draw, 0x00, 0x3F, blocks), sfb),
-    )
-
-
 def scale_pairs(draw: Draw, m: int, k: int, batch: int) -> Codes:
     """One live element a row under any two scale codes: an error in any pair of them."""
     codes = big_product(draw, m, k, batch)
@@ -254,7 +233,6 @@ HARD: dict[str, Family] = {
         impulse,
         cancellation,
         nan_scale,
-        needles,
         scale_pairs,
         negative_scale,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from task import families
-from task.codes import Codes
+from task.codes import Codes, scales_between
 from task.draw import Draw
 from task.types import input_t
 
@@ -13,7 +13,7 @@ from task.types import input_t
 ROWS_B = 128
 
 #: Input families, the contest's own first; families.py says what each one catches.
-FAMILIES = ("competition", *families.HARD)
+FAMILIES = ("competition", "needles", *families.HARD)
 
 
 def generate_input(
@@ -37,11 +37,10 @@ def generate_input(
         raise ValueError(f"no input family {inputs!r}; there are {', '.join(FAMILIES)}")
     where = torch.device(device)
     draw = Draw(seed, where)
-    codes = (
-        _competition(draw, m, k, l)
-        if inputs == "competition"
-        else _hard(draw, m, k, l, make=families.HARD[inputs])
-    )
+    if inputs in families.HARD:
+        codes = _hard(draw, m, k, l, make=families.HARD[inputs])
+    else:
+        codes = {"competition": _competition, "needles": _needles}[inputs](draw, m, k, l)
     c = torch.full((l, m, 1), torch.nan, dtype=torch.float16, device=where).permute(1, 2, 0)
     return (
         codes.a.permute(1, 2, 0).view(torch.float4_e2m1fn_x2),
@@ -77,10 +76,42 @@ def _competition(draw: Draw, m: int, k: int, batches: int) -> Codes:
     )
 
 
-def _hard(draw: Draw, m: int, k: int, batches: int, *, make: families.Family) -> Codes:
-    """One family, batch by batch, with rows 1 to 127 of b and sfb poisoned (NaN scales)."""
+def _needles(draw: Draw, m: int, k: int, batches: int) -> Codes:
+    """The contest's data, with one block of any codes in half of the rows, at times some in b.
+
+    What is timed.  The contest's own data knows 4 of 256 bytes and 3 scales: a kernel that can do
+    no more is right on it, and would tell timed calls from tests by counting.
+    """
+    blocks, scales = k // 16, families.CONTEST_SCALES
+    a = draw.bytes(batches, m, k // 2).bitwise_and_(3)
+    sfa = draw.choice(scales, batches, m, blocks)
+    at = draw.below(blocks, batches, m, 1).long()
+    odd = draw.below(2, batches, m, 1).bool()
+    _put(a.view(torch.int64), at, odd, draw.bytes(batches, m, 8).view(torch.int64))  # a block
+    _put(sfa, at, odd, scales_between(draw, 0x00, 0x57, batches, m, 1))
+    b, sfb = _poisoned(draw, k, batches)
+    # In half of the batches: whoever looks at b first learns nothing of a.
+    other = (draw.below(4, batches, blocks) == 0) & draw.below(2, batches, 1).bool()
+    b[:, 0].bitwise_and_(torch.where(other.repeat_interleave(8, dim=1), 0xFF, 0x03).to(torch.uint8))
+    any_scales = scales_between(draw, 0x00, 0x3F, batches, blocks)
+    sfb[:, 0] = torch.where(other, any_scales, draw.choice(scales, batches, blocks))
+    return Codes(a=a, b=b, sfa=sfa, sfb=sfb)
+
+
+def _poisoned(draw: Draw, k: int, batches: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """b and sfb of any bytes and NaN scales, whose row 0 is still to be written."""
     b = draw.bytes(batches, ROWS_B, k // 2)
-    sfb = draw.bytes(batches, ROWS_B, k // 16).bitwise_or_(0x7F)
+    return b, draw.bytes(batches, ROWS_B, k // 16).bitwise_or_(0x7F)
+
+
+def _put(target: torch.Tensor, at: torch.Tensor, where: torch.Tensor, new: torch.Tensor) -> None:
+    """target[l, i, at] = new in the rows [l, i, 1] where it says so; nothing waits for a GPU."""
+    target.scatter_(2, at, torch.where(where, new, target.gather(2, at)))
+
+
+def _hard(draw: Draw, m: int, k: int, batches: int, *, make: families.Family) -> Codes:
+    """One family, batch by batch, with rows 1 to 127 of b and sfb poisoned."""
+    b, sfb = _poisoned(draw, k, batches)
     a = b.new_empty(batches, m, k // 2)
     sfa = b.new_empty(batches, m, k // 16)
     for batch in range(batches):
