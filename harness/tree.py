@@ -113,7 +113,8 @@ def clocks(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-Turns: TypeAlias = dict[tuple[int, int], tuple[int, ...]]
+#: None for a thread that was listed and gone when it was looked at: another one has followed it.
+Turns: TypeAlias = dict[tuple[int, int], tuple[int, ...] | None]
 
 
 def turns(pids: Iterable[int]) -> Turns:
@@ -124,8 +125,7 @@ def turns(pids: Iterable[int]) -> Turns:
     found: Turns = {}
     for pid in pids:
         for thread in _threads(pid):
-            if (count := _turn(pid, thread)) is not None:
-                found[pid, thread] = count
+            found[pid, thread] = _turn(pid, thread)
     return found
 
 
@@ -300,7 +300,10 @@ def _running(pid: int) -> bool:
 
 def _moves(pid: int, thread: int) -> bool:
     fields = _stat(pid, thread)
-    return fields is not None and fields[0] not in "TtZXD"  # D: in the kernel, and stops there
+    if fields is None:
+        # What stands still does not end: threads of some us each follow one another here.
+        return alive(pid)
+    return fields[0] not in "TtZXD"  # D: in the kernel, and stops there
 
 
 def end(pid: int, *, deadline_ns: int, keep: bool = False) -> tuple[int, ...]:

@@ -77,20 +77,25 @@ def _competition(draw: Draw, m: int, k: int, batches: int) -> Codes:
 
 
 def _needles(draw: Draw, m: int, k: int, batches: int) -> Codes:
-    """The contest's data, with one block of any codes in half of the rows, at times some in b.
+    """The contest's data with other codes here and there.
 
     What is timed.  The contest's own data knows 4 of 256 bytes and 3 scales: a kernel that can do
-    no more is right on it, and would tell timed calls from tests by counting.
+    no more is right on it, and would tell timed calls from tests by counting.  In half of the rows
+    one block has any codes and one any scale, at times the same; every sixteenth row has any codes
+    throughout, every 64th a NaN.  In half of the batches b has some such blocks.
     """
     blocks, scales = k // 16, families.CONTEST_SCALES
-    a = draw.bytes(batches, m, k // 2).bitwise_and_(3)
+    kind = draw.below(64, batches, m, 1)
+    a = draw.bytes(batches, m, k // 2)
+    a.bitwise_and_(torch.where(kind % 16 == 1, 0xFF, 0x03).to(torch.uint8))
     sfa = draw.choice(scales, batches, m, blocks)
-    at = draw.below(blocks, batches, m, 1).long()
-    odd = draw.below(2, batches, m, 1).bool()
+    at, odd = draw.below(blocks, batches, m, 1).long(), kind % 2 == 0
     _put(a.view(torch.int64), at, odd, draw.bytes(batches, m, 8).view(torch.int64))  # a block
-    _put(sfa, at, odd, scales_between(draw, 0x00, 0x57, batches, m, 1))
+    elsewhere = torch.where(kind % 4 == 0, at, draw.below(blocks, batches, m, 1).long())
+    any_scale = scales_between(draw, 0x00, 0x57, batches, m, 1)
+    _put(sfa, elsewhere, odd, any_scale.masked_fill_(kind == 2, 0x7F))
     b, sfb = _poisoned(draw, k, batches)
-    # In half of the batches: whoever looks at b first learns nothing of a.
+    # Not in all: whoever looks at b first learns nothing of a.
     other = (draw.below(4, batches, blocks) == 0) & draw.below(2, batches, 1).bool()
     b[:, 0].bitwise_and_(torch.where(other.repeat_interleave(8, dim=1), 0xFF, 0x03).to(torch.uint8))
     any_scales = scales_between(draw, 0x00, 0x3F, batches, blocks)

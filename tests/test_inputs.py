@@ -108,8 +108,8 @@ def test_hard_families_poison_the_padding(inputs: str) -> None:
 def test_answers_are_clear_of_float16s_largest_number(
     inputs: str, shape: tuple[int, int, int]
 ) -> None:
-    truth = exact(generate_input(*shape, 1111, inputs=inputs))
-    assert truth.exact.abs().max() < 60_000
+    found = exact(generate_input(*shape, 1111, inputs=inputs)).exact
+    assert found.nan_to_num(torch.inf if inputs != "needles" else 0.0).abs().max() < 60_000
 
 
 def test_all_codes_holds_all_codes_and_scales_with_a_mantissa() -> None:
@@ -205,29 +205,37 @@ def test_nan_scales_make_two_rows_of_ten_nan_and_of_odd_batches_all() -> None:
     assert torch.equal(found.isnan(), torch.stack([rows, torch.ones_like(rows), rows], dim=1))
 
 
-def narrow(data: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The answer of a kernel that knows what the contest's own data holds, and no more."""
-    a, b = (codes(data, i) & 3 for i in (0, 1))
-    scales = [torch.where(s < 0x3C, s & 0x38, 0x40) for s in (codes(data, 2), codes(data, 3))]
-    tensors = [a, b, *scales]
-    views = [t.view(d.dtype) for t, d in zip(tensors, data, strict=False)]
-    return exact((*views, *data[4:])).expected
+def narrow(data: tuple[torch.Tensor, ...], blocks: int) -> torch.Tensor:
+    """The answer of a kernel that knows what the contest's own data holds, and no more.
+
+    Except for so many blocks of each row of a, the first that are something else, and all of b.
+    """
+    a, sfa = codes(data, 0), codes(data, 2)
+    own = torch.where(sfa < 0x3C, sfa & 0x38, 0x40)
+    other = (a.view(a.shape[0], -1, 8, a.shape[2]) > 3).any(dim=2) | (sfa != own)
+    kept = other & (other.int().cumsum(dim=1) <= blocks)
+    a = torch.where(kept.repeat_interleave(8, dim=1), a, a & 3)
+    tensors = [a.view(data[0].dtype), data[1], torch.where(kept, sfa, own).view(data[2].dtype)]
+    return exact((*tensors, *data[3:])).expected
 
 
-@pytest.mark.parametrize("shape", [(128, 64, 3), (256, 7168, 1), (128, 16384, 2)])
-def test_who_knows_the_contests_codes_alone_is_wrong_on_needles(
-    shape: tuple[int, int, int],
+def same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a == b) | (a.isnan() & b.isnan())
+
+
+@pytest.mark.parametrize(("blocks", "share"), [(0, 0.2), (1, 0.05), (2, 0.02)])
+@pytest.mark.parametrize("shape", [(128, 1024, 3), (256, 7168, 1), (128, 16384, 2)])
+def test_who_knows_the_contests_codes_and_a_few_blocks_is_wrong_on_needles(
+    shape: tuple[int, int, int], blocks: int, share: float
 ) -> None:
     own = generate_input(*shape, 3)
-    assert torch.equal(narrow(own), exact(own).expected)
+    assert torch.equal(narrow(own, 0), exact(own).expected)
     pure = 0
     for seed in range(8):
         data = generate_input(*shape, seed, inputs="needles")
-        wrong = narrow(data) != exact(data).expected
-        assert all(wrong[:, :, i].float().mean() > 0.1 for i in range(shape[2]))
+        wrong = ~same(narrow(data, blocks), exact(data).expected)
+        assert wrong.float().mean() > share  # of the rows
         pure += int((codes(data, 1)[0] <= 3).all(dim=0).sum())
-        odd = (codes(data, 0) > 3).any(dim=1).float().mean()
-        assert 0.3 < odd < 0.7  # of the rows
     assert 0 < pure < 8 * shape[2]  # b alone tells nothing of a
 
 

@@ -190,6 +190,18 @@ def test_a_process_that_woke_is_known_though_it_stands_still_again(
         output.close()
 
 
+def test_threads_that_follow_one_another_do_not_stand_still(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each lives so shortly that it is gone when it is signalled or looked at."""
+    (child, *_) = tree.descendants(root)
+    gone = iter(range(10**8, 10**9))
+    monkeypatch.setattr(tree, "_threads", lambda pid: [next(gone)])
+    assert tree._running(child)
+    assert not tree._running(10**8)  # a process that is gone does nothing
+    assert tree.turns([child]) != tree.turns([child])
+
+
 def test_a_tree_that_does_not_stop_in_time_is_said_to_move(
     root: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
