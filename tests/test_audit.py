@@ -120,7 +120,7 @@ def test_a_lie_of_any_size_gains_what_the_clock_leaves_open_or_no_rank(
     if isinstance(found, Failed):
         assert found.verdict is Verdict.TAMPERED
         return
-    open_ns = CACHED_NS - cost_ns + clocks.UNACCOUNTED_NS
+    open_ns = CACHED_NS - cost_ns + clocks.UNACCOUNTED_NS + clocks.UNACCOUNTED_SHARE * call_ns
     assert published_ns(found) >= call_ns - open_ns - NOISE_NS
 
 
@@ -163,8 +163,8 @@ def test_two_claims_in_turn_are_published_as_what_their_median_is(
     found = audit(singles)
     assert isinstance(found, Audited), found
     timing = summarise([found.estimate], found.blocks, stop=Stop.SAMPLES)
-    assert timing.median_ns >= call_ns - clocks.UNACCOUNTED_NS - 150
-    assert timing.process_medians_ns[0] >= call_ns - clocks.UNACCOUNTED_NS - 150
+    least_ns = (1 - clocks.UNACCOUNTED_SHARE) * call_ns - clocks.UNACCOUNTED_NS - 150
+    assert timing.median_ns >= least_ns and timing.process_medians_ns[0] >= least_ns
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4])
@@ -239,21 +239,23 @@ def test_the_audit_needs_no_device() -> None:
 
 @pytest.mark.parametrize("call_ns", [10_000, 20_000, 50_000, 1_000_000])
 @pytest.mark.parametrize("cost_ns", COSTS_NS)
-@pytest.mark.parametrize("more_ns", [700, 1_500, 3_000])
+@pytest.mark.parametrize("more_ns", [300, 1_500, 3_000])
 def test_a_lie_that_the_bracket_shows_is_not_published(
     call_ns: int, cost_ns: float, more_ns: int
 ) -> None:
-    open_ns = CACHED_NS - cost_ns + clocks.UNACCOUNTED_NS  # honest work could claim so much less
-    found = judged(call_ns, call_ns - open_ns - more_ns, cost_ns=cost_ns)
+    # Honest work could claim so much less.
+    free_ns = clocks.UNACCOUNTED_NS + clocks.UNACCOUNTED_SHARE * call_ns
+    open_ns = CACHED_NS - cost_ns + free_ns
+    found = judged(call_ns, call_ns - open_ns - free_ns - more_ns, cost_ns=cost_ns)
     assert isinstance(found, Audited) and found.classes == ("judge clock",)
-    assert published_ns(found) == pytest.approx(call_ns - open_ns, abs=200)
+    assert published_ns(found) == pytest.approx(call_ns - open_ns, abs=250)
 
 
 @pytest.mark.parametrize(
     ("call_ns", "cost_ns"),
     # Medians of an H200: bulk copies, Triton, a graph, CuTe (docs/measurements/h200.md).
     [(13_260, 296_230), (37_930, 296_500), (15_230, 297_170), (43_120, 297_590), (43_270, 297_300),
-     (34_930, 297_070)],
+     (34_930, 297_070), (535_000, 297_900)],
 )  # fmt: skip
 def test_what_a_kernel_leaves_in_the_caches_is_no_time_of_its_own(
     call_ns: int, cost_ns: float
