@@ -145,9 +145,11 @@ def main() -> None:
     gc.enable()
     sock = socket.socket(fileno=CHANNEL_FD)
     sock.set_inheritable(False)  # not for the submission's own children
-    # A process that the submission spawns imports its parent's main module by this name, and would
-    # look for ours.
-    sys.modules["__main__"].__spec__ = None
+    # A process that the submission spawns imports its parent's main module by this name or this
+    # file, and would look for ours.
+    main_module = sys.modules["__main__"]
+    main_module.__spec__ = None
+    del main_module.__file__
     Worker(wire.Channel(sock)).serve()
     # Not sys.exit: a submission's atexit hooks and threads have nothing left to say.
     os._exit(0)
