@@ -119,6 +119,9 @@ class PatientOutput:
 
 def main() -> None:
     """Entry point of the `harness` program."""
+    from harness.environment import installed
+
+    sys.path[:] = installed(sys.path)  # rich, too, imports what it can get
     if sys.stdout is None:  # closed before we were started
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we live
     if sys.stderr is None:

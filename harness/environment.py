@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import harness
@@ -34,6 +35,9 @@ _SYSTEM = (
 )
 _CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+#: Names of the folders that a package manager installs into, and of the library's built part.
+_SITES = ("site-packages", "dist-packages")
+_BUILT = ("lib-dynload", "DLLs")
 _MAX_JOBS = 16  # nvcc takes up to about 2 GB each; more would meet the memory limit first
 
 
@@ -42,12 +46,21 @@ def package_directory() -> Path:
     return Path(harness.__file__).resolve().parent
 
 
+def installed(entries: Iterable[str]) -> list[str]:
+    """What of a sys.path is Python's own library or holds installed packages.
+
+    Not the current folder, nor one that PYTHONPATH or `pip install -e` names: a pull request adds
+    an opt_einsum.py there, and torch imports it where no other is installed.
+    """
+    library = os.path.dirname(os.__file__)
+    kept = (e for e in entries if e == library or os.path.basename(e) in (*_SITES, *_BUILT))
+    return list(dict.fromkeys(kept))
+
+
 def site_directories() -> tuple[Path, ...]:
     """Where this interpreter's installed packages are, in the order of sys.path."""
-    found = (Path(entry) for entry in sys.path if entry)
-    return tuple(
-        path for path in found if path.name in ("site-packages", "dist-packages") and path.is_dir()
-    )
+    found = map(Path, installed(sys.path))
+    return tuple(path for path in found if path.name in _SITES and path.is_dir())
 
 
 def default_readable() -> tuple[Path, ...]:
@@ -138,30 +151,35 @@ _CACHES = (
     ("MPLCONFIGDIR", "matplotlib"),
 )
 
-# Loading torch makes a million objects and no garbage: looking for some takes a sixth of the time
-# (2.1 s instead of 1.8 s were measured).  worker.main turns the collector on.
-_LOADER = """\
-import gc, importlib.util, runpy, sys
-gc.disable()
-directory, module, sites = {directory!r}, {module!r}, {sites!r}
-sys.path += [path for path in sites if path not in sys.path]
+_BOOT = """\
+import importlib.util, sys
+sys.path[:] = {path!r}
 spec = importlib.util.spec_from_file_location(
-    "harness", directory + "/__init__.py", submodule_search_locations=[directory])
+    "harness", {directory!r} + "/__init__.py", submodule_search_locations=[{directory!r}])
 sys.modules["harness"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
+
+
+def boot(*lines: str) -> str:
+    """Code for `python -c`: this package, then `lines`.
+
+    The package is loaded from its folder, not found on a path: its parent may be the root of a
+    checkout, where a stranger's file may be called as a module that somebody would like to have.
+    """
+    before = _BOOT.format(path=installed(sys.path), directory=str(package_directory()))
+    return before + "\n".join(lines)
 
 
 def worker_argv(module: str, *arguments: str) -> tuple[str, ...]:
     """A command that runs `module` of this package as a program in a worker.
 
-    The package is loaded from its folder, not found on a path: its parent, which may be the
-    project's root, is not readable there.
+    Loading torch makes a million objects and no garbage: looking for some takes a sixth of the time
+    (2.1 s instead of 1.8 s were measured).  worker.main turns the collector on.
     """
-    code = _LOADER.format(
-        directory=str(package_directory()),
-        module=module,
-        sites=[str(path) for path in site_directories()],
+    code = boot(
+        "import gc, runpy",
+        "gc.disable()",
+        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)",
     )
     return (sys.executable, "-I", "-B", "-u", "-c", code, *arguments)

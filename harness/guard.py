@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any
 
+from harness import environment
+
 MODULE = "kernelguard"
 TIME_NS = 10_000_000_000
 MEMORY_BYTES = 1 << 30
@@ -72,12 +74,13 @@ def _plain(value: object) -> str:
 
 def _scan(source: bytes) -> bytes | None:
     """The scanner's answer, bounded; None when it took too long."""
+    path = f"import sys; sys.path[:] = {environment.installed(sys.path)!r}\n"
     text = os.memfd_create("submission", os.MFD_CLOEXEC)
     try:
         os.write(text, source)
         os.lseek(text, 0, os.SEEK_SET)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-c", _BOOT],
+            [sys.executable, "-I", "-B", "-c", path + _BOOT],
             stdin=text,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

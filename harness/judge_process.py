@@ -131,7 +131,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
         stack.callback(launcher.close)
         launcher.spawn_ahead(1)
         emit(Progress("loading torch"))
-        gc.disable()  # see environment._LOADER
+        gc.disable()  # see environment.worker_argv
         from harness.devices import select  # loads torch: seconds
 
         gc.freeze()

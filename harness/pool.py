@@ -14,13 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import harness
-from harness import codec, confine
+from harness import codec, confine, environment
 from harness.errors import HarnessError, UsageError
 from harness.model import Job, Run
 from harness.progress import STILL, Progress
 
-_BOOT = "import sys; sys.path.append({path!r}); from harness.judge_process import main; main()"
 #: A judge that says nothing for so long hangs: while it waits for a worker it says so (session.py).
 SILENCE_NS = 300_000_000_000
 STDERR_BYTES = 1 << 16
@@ -51,10 +49,10 @@ def carry_out(order: str, job: Job, report: Report, kind: type[T]) -> T:
 
 
 def _start_judge() -> subprocess.Popen[bytes]:
-    package = Path(harness.__file__).resolve().parent
+    boot = environment.boot("from harness.judge_process import main", "main()")
     unwritten = ["-B"] if sys.dont_write_bytecode else []
     return subprocess.Popen(
-        [sys.executable, "-I", *unwritten, "-c", _BOOT.format(path=str(package.parent))],
+        [sys.executable, "-I", *unwritten, "-c", boot],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness import bubblewrap, confine, identity, landlock, scratch, tree
-from harness.environment import package_directory
+from harness.environment import boot, package_directory
 from harness.errors import SandboxError
 from harness.identity import Identity
 from harness.log import LogReader
@@ -239,11 +239,8 @@ def _spawn(
     plan: Plan, level: Isolation, who: Identity, *, status_fd: int, log_fd: int
 ) -> subprocess.Popen[bytes]:
     spec = _spec(plan, level, who, status_fd=status_fd)
-    boot = (
-        f"import sys; sys.path.insert(0, {str(package_directory().parent)!r}); "
-        "from harness.confine import main; main()"
-    )
-    argv = [sys.executable, "-I", "-S", "-B", "-c", boot, spec.to_json()]
+    code = boot("from harness.confine import main", "main()")
+    argv = [sys.executable, "-I", "-S", "-B", "-c", code, spec.to_json()]
     environment = dict(plan.environment)
     user: int | None = None
     if level is Isolation.SANDBOX:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import tempfile
+import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import bundle, pool
+import harness
+from harness import bundle, environment, pool
 from harness.devices import nvml
 from harness.model import Job, Mode
 from harness.revision import repository
 from harness.sources import read_submission
-from tests.gate_fakes import FakeJudge, gate, stand_in, write
+from tests.gate_fakes import DOUBLE, FakeJudge, gate, stand_in, write
 
 
 @pytest.fixture
@@ -60,6 +66,61 @@ def test_a_name_with_brackets_is_a_file_that_is_judged(root: Path, judge: FakeJu
     write(root, "a[1]")
     assert gate("submissions/a[1].py") == 0
     assert judged(judge) == ["a[1].py"]
+
+
+# -- modules in the checkout ----------------------------------------------------------------------
+
+#: What torch, rich, click or our own launcher import, or would if it were there.
+WANTED = ("opt_einsum", "tqdm", "dill", "attr", "IPython", "click", "json", "select", "ctypes")
+
+
+@pytest.fixture
+def installed_in_place() -> Iterator[Path]:
+    """A checkout with harness and a task, which a .pth file of `bin/python` puts on every path.
+
+    Not below pytest's folders, which are closed to other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="harness-test-") as name:
+        os.chmod(name, 0o755)
+        root = Path(name) / "checkout"
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(DOUBLE, root, ignore=ignored)
+        shutil.copytree(Path(harness.__file__).parent, root / "harness", ignore=ignored)
+        venv.create(Path(name) / "venv", symlinks=True)
+        (packages,) = Path(name).glob("venv/lib/*/site-packages")
+        paths = [*environment.site_directories(), root]
+        (packages / "in_place.pth").write_text("".join(f"{path}\n" for path in paths))
+        yield root
+
+
+@pytest.mark.parametrize(
+    ("start", "isolation"),
+    [
+        (["-P", "-c", "import harness.cli; harness.cli.main()"], "auto"),  # as the program does
+        (["-m", "harness"], "off"),
+    ],
+    ids=["program", "module"],
+)
+def test_nothing_that_lies_at_the_root_of_a_checkout_is_imported(
+    start: list[str], isolation: str, installed_in_place: Path
+) -> None:
+    root, seen = installed_in_place, installed_in_place.parent / "seen"
+    seen.mkdir()
+    seen.chmod(0o777)
+    for name in WANTED:
+        mark = f"open({str(seen / name)!r}, 'w')\nraise ImportError\n"
+        (root / f"{name}.py").write_text(mark)
+    (root / "entry.py").write_text("def custom_kernel(data):\n    return data[0] * 3\n")
+    options = ["--device", "cpu", "--quiet", "--no-cache", "--isolation", isolation]
+    done = subprocess.run(
+        [root.parent / "venv/bin/python", *start, "gate", "entry.py", *options],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    assert sorted(path.name for path in seen.iterdir()) == []
+    assert done.returncode == 1, done.stderr
+    assert "wrong_answer" in done.stdout
 
 
 # -- verdicts in the checkout ---------------------------------------------------------------------
