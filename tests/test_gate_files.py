@@ -68,6 +68,52 @@ def test_a_name_with_brackets_is_a_file_that_is_judged(root: Path, judge: FakeJu
     assert judged(judge) == ["a[1].py"]
 
 
+# -- two tasks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", ["kernels/subs", ".", "a"])
+@pytest.mark.parametrize("stand", [".", "kernels", "kernels/subs"])
+def test_of_two_tasks_a_pull_request_may_have_brought_one(
+    theirs: str,
+    stand: str,
+    tmp_path: Path,
+    judge: FakeJudge,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    top = tmp_path / "top"
+    kernels = top / "kernels"
+    shutil.copytree(root, kernels, ignore=shutil.ignore_patterns(".git"))
+    (kernels / "submissions").rename(kernels / "subs")
+    (top / "a").mkdir()
+    (top / "a" / "zeros.py").write_text((kernels / "subs" / "good.py").read_text())
+    git(top, "init", "-q")
+    monkeypatch.chdir(top / stand)
+    assert gate("--no-cache", *kernels.glob("subs/*.py")) == 0
+    assert {job.task_root for job in judge.seen} == {str(kernels)}
+
+    shutil.copytree(DOUBLE, top / theirs, dirs_exist_ok=True)
+    judge.seen.clear()
+    capsys.readouterr()
+    files = sorted([*top.glob("a/*.py"), *kernels.glob("subs/*.py")])
+    assert gate("--no-cache", *files) == 2
+    said = capsys.readouterr().err
+    assert str(kernels) in said and str((top / theirs).resolve()) in said
+    assert "both hold a shapes.yaml" in said and "--problem" in said
+    assert judge.seen == []
+    assert gate("--no-cache", *files, "--problem", kernels) == 0
+    assert {job.task_root for job in judge.seen} == {str(kernels)}
+
+
+def test_a_repository_of_its_own_in_another_tasks_folder_has_one_task(
+    tmp_path: Path, root: Path, judge: FakeJudge
+) -> None:
+    shutil.copytree(DOUBLE, tmp_path, dirs_exist_ok=True)
+    assert gate("submissions/good.py") == 0
+    assert {job.task_root for job in judge.seen} == {str(root)}
+
+
 # -- modules in the checkout ----------------------------------------------------------------------
 
 #: What torch, rich, click or our own launcher import, or would if it were there.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.commands import options
-from harness.commands.gate_files import distinct, expand, judged, refuse_links
+from harness.commands.gate_files import distinct, expand, find_task, judged, refuse_links
 from harness.commands.gate_reports import Reports, warn
 from harness.gate import Gap
 from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
@@ -65,13 +65,13 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     Exit code: 0 all verified, 1 some submission is not, 2 usage, 3 the machine failed.
     """
     from harness.commands.run import interruptible
-    from harness.task import find_root, load
+    from harness.task import load
 
     files, chosen["changed"] = _revision_of(files, chosen["changed"])
     if not files:
         raise click.UsageError("Missing argument 'FILE...'.", click.get_current_context())
     paths = expand(files)
-    root = find_root(chosen["problem"], Path.cwd(), paths[0])
+    root = find_task(chosen["problem"], paths)
     refuse_links(paths, root)
     paths = distinct(paths)
     reports = Reports(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness import machine
-from harness.commands.gate_files import real
+from harness.commands.gate_files import checkouts_of, real
 from harness.commands.gate_reports import warn
 from harness.errors import UsageError
 from harness.verdict_cache import VerdictCache
@@ -47,19 +47,6 @@ def _checkout_around(
     ends: Sequence[Path], root: Path, paths: Sequence[Path], workspace: str | None
 ) -> Path | None:
     """The checkout of the task, of a submission or of the CI's job that one of these lies in."""
-    places = {root, *(real(path).parent for path in paths)}
-    checkouts = {root, *(top for place in places for top in _tops(place))}
-    if workspace:
-        checkouts.add(real(Path(workspace)))
+    checkouts = checkouts_of([root, *(real(path).parent for path in paths)], workspace) | {root}
     around = {place for end in ends for place in (end, *end.parents)}
     return min(checkouts & around, default=None)
-
-
-def _tops(folder: Path) -> Iterator[Path]:
-    """The working tree around a folder, and those that it is a submodule of."""
-    for place in (folder, *folder.parents):
-        mark = place / ".git"
-        if mark.exists():
-            yield place
-        if mark.is_dir():
-            return  # in a submodule, .git is a file

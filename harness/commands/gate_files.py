@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -33,6 +33,25 @@ def expand(files: Sequence[str]) -> list[Path]:
     return found
 
 
+def find_task(problem: Path | None, paths: Sequence[Path]) -> Path:
+    """The one task's folder around the current folder and all files, in their checkouts.
+
+    Of several a pull request may have brought one, with a reference of its own: inside of another,
+    around it or beside it.  Then `problem` has to say which.
+    """
+    from harness.task import FILE, find_root
+
+    places = [Path.cwd(), *(path.parent for path in paths)] if problem is None else []
+    around = {folder for place in places for folder in _within_checkout(real(place))}
+    found = sorted(folder for folder in around if (folder / FILE).is_file())
+    if len(found) > 1:
+        raise UsageError(
+            f"{found[0]} and {found[1]} both hold a {FILE}, and a pull request may have brought "
+            "one of them; name the task's folder with --problem"
+        )
+    return find_root(problem, Path.cwd(), paths[0])
+
+
 def refuse_links(paths: Sequence[Path], root: Path) -> None:
     """Refuse links that a submission's author may have made.
 
@@ -48,6 +67,31 @@ def refuse_links(paths: Sequence[Path], root: Path) -> None:
             if step == whole or root in (lies_in, *lies_in.parents):
                 what = "is a link" if step == whole else f"lies behind {step}, which is a link"
                 raise UsageError(f"{path}: {what}; the gate judges files: name what it points to")
+
+
+def checkouts_of(folders: Iterable[Path], workspace: str | None) -> set[Path]:
+    """The working trees that hold these folders, and the one of the CI's job."""
+    found = {top for folder in folders for top in _tops(folder)}
+    return found | ({real(Path(workspace))} if workspace else set())
+
+
+def _tops(folder: Path) -> Iterator[Path]:
+    """The working tree around a folder, and those that it is a submodule of."""
+    for place in (folder, *folder.parents):
+        mark = place / ".git"
+        if mark.exists():
+            yield place
+        if mark.is_dir():
+            return  # in a submodule, .git is a file
+
+
+def _within_checkout(folder: Path) -> Iterator[Path]:
+    """A folder and those above it: to the top of its checkout, or all where git knows of none."""
+    *_, top = None, *_tops(folder)
+    for place in (folder, *folder.parents):
+        yield place
+        if place == top:
+            return
 
 
 def distinct(paths: Sequence[Path]) -> list[Path]:
