@@ -68,6 +68,69 @@ def test_a_name_with_brackets_is_a_file_that_is_judged(root: Path, judge: FakeJu
     assert judged(judge) == ["a[1].py"]
 
 
+# -- names that are options -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["--baseline=slow.py", "--problem=.py", "-h.py", "--strict", "--"])
+def test_a_file_whose_name_reads_as_an_option_is_refused(
+    name: str,
+    root: Path,
+    judge: FakeJudge,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(root / "submissions")
+    if name == "--strict":
+        Path(name).symlink_to("nothing")
+    else:
+        Path(name).touch()
+    assert gate(name, "better.py", "good.py") == 2  # as a shell expands *
+    said = "is a file here and reads as an option; quote the pattern, which the gate expands itself"
+    assert capsys.readouterr().err == f"harness: {name}: {said}, or begin it with ./\n"
+    assert judge.seen == []
+
+
+def test_a_quoted_pattern_and_two_dashes_make_every_name_a_file(
+    root: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root / "submissions")
+    write(root, "--problem=wrong")
+    for files in (["*.py"], ["--", "--problem=wrong.py", "better.py", "good.py"]):
+        judge.seen.clear()
+        gate("--no-cache", *files)
+        assert judged(judge) == ["--problem=wrong.py", "better.py", "good.py"]
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--baseline", ["HEAD", "submissions/good.py"]),
+        ("--problem", [".", "."]),
+        ("--max-slowdown", ["1", "1000"]),
+        ("--device", ["cpu", "auto"]),
+        ("--cache", ["../a", "../b"]),
+        ("--junit", ["a.xml", "b.xml"]),
+        ("--changed", ["HEAD", "HEAD"]),
+    ],
+)
+def test_an_option_of_one_value_is_given_once(
+    option: str,
+    values: list[str],
+    root: Path,
+    judge: FakeJudge,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = values
+    assert gate(option, first, "submissions/good.py", f"{option}={second}") == 2
+    assert capsys.readouterr().err == f"harness: {option} is given 2 times; give it once\n"
+    assert judge.seen == []
+
+
+def test_what_may_be_given_again_is(root: Path, judge: FakeJudge) -> None:
+    kinds = [f"--allow-unverified={kind}" for kind in OPTIONS]
+    assert gate("submissions/good.py", *kinds, "--quiet", "--quiet") == 0
+
+
 # -- two tasks ------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import click
 
 from harness.commands import options
 from harness.commands.gate_files import distinct, expand, find_task, judged, refuse_links
+from harness.commands.gate_line import GateCommand
 from harness.commands.gate_reports import Reports, warn
 from harness.gate import Gap
 from harness.model import IsolationPolicy, Job, Mode, Run, Submission, Task
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from harness.gatekeeper import Gatekeeper
 
 
-@click.command("gate")
+@click.command("gate", cls=GateCommand)
 @click.argument("files", nargs=-1, metavar="FILE...")
 @options.device_option
 @click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
