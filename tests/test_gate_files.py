@@ -480,6 +480,37 @@ def test_an_earlier_report_an_empty_file_and_a_pipe_are_written_to(
     assert gate("submissions/good.py", "--junit", "/dev/null") == 0
 
 
+@pytest.mark.parametrize("name", ["report/gate.xml", "report/new/gate.xml", "a/../report/gate.xml"])
+def test_a_report_follows_no_link_out_of_the_checkout(
+    name: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = root.parent / "outside"
+    assert gate("submissions/good.py", "--junit", outside.with_suffix(".xml")) == 0
+    outside.mkdir()
+    outside.with_suffix(".xml").rename(outside / "gate.xml")
+    before = (outside / "gate.xml").read_bytes()
+    (root / "report").symlink_to("../outside")
+    (root / "a").mkdir()
+    commit(root)
+    judge.seen.clear()
+    assert gate("submissions/good.py", "--junit", name, "--no-cache") == 2
+    said = capsys.readouterr().err
+    assert f"harness: --junit {name}: lies behind {root}/" in said
+    assert "report, which is a link in the checkout; name what it points to\n" in said
+    assert judge.seen == []
+    assert (outside / "gate.xml").read_bytes() == before
+    assert [path.name for path in outside.iterdir()] == ["gate.xml"]
+
+
+def test_a_report_may_follow_a_link_that_no_checkout_holds(root: Path, judge: FakeJudge) -> None:
+    (root.parent / "disk").mkdir()
+    (root.parent / "reports").symlink_to("disk")
+    (root.parent / "here").symlink_to(root)
+    assert gate("submissions/good.py", "--junit", "../reports/gate.xml") == 0
+    assert gate("submissions/good.py", "--junit", root.parent / "here" / "gate.xml") == 0
+    assert (root / "gate.xml").exists() and (root.parent / "disk" / "gate.xml").exists()
+
+
 @pytest.mark.parametrize("kind", ["relative", "absolute"])
 def test_no_folder_is_made_outside_of_the_current_one(
     kind: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from harness import whole_file
 from harness.commands import options
-from harness.commands.gate_files import TASK_FOLDERS, real
+from harness.commands.gate_files import TASK_FOLDERS, checkouts_of, real
 from harness.errors import HarnessError, UsageError
 from harness.gate import GateReport
 
@@ -44,7 +44,10 @@ class Reports:
     def refuse_targets(self, inputs: Sequence[Path], root: Path) -> None:
         """Before anything is opened for writing.  Raises UsageError for what must not be lost."""
         self._refuse_inputs(inputs, root)
+        workspace = os.environ.get("GITHUB_WORKSPACE")
+        checkouts = checkouts_of([root, real(Path.cwd())], workspace) | {root}
         for option, path in self._files():
+            _refuse_links(option, path, checkouts)
             _refuse_missing_folder(option, path)
             _refuse_another_file(option, path)
 
@@ -119,6 +122,17 @@ class Reports:
             console = options.console()
             console.print(view.gate_view(report, options.signs(console)))
         sys.stdout.flush()
+
+
+def _refuse_links(option: str, path: Path, checkouts: set[Path]) -> None:
+    """A pull request may have committed a link where the report's folder would be."""
+    for step in (Path.cwd() / path).parents:
+        lies_in = real(step.parent)
+        if step.is_symlink() and checkouts & {lies_in, *lies_in.parents}:
+            raise UsageError(
+                f"{option} {path}: lies behind {step}, which is a link in the checkout; name what "
+                "it points to"
+            )
 
 
 def _refuse_missing_folder(option: str, path: Path) -> None:
