@@ -72,7 +72,14 @@ eligible = sa.and_(
     runs.c.score_ns < 1e18,
 )
 
-#: What a board row belongs to: the latest run of each is its standing.
+#: What SQL can tell of a run that speaks against others; leaderboard.refutes has the last word.
+refuting = sa.and_(
+    runs.c.mode == sa.text("'ranked'"),
+    runs.c.custom_shapes == 0,
+    sa.or_(runs.c.verdict != sa.text("'passed'"), runs.c.never_ranked != 0),
+)
+
+#: What a board row belongs to: the latest run of each is its standing, as a rule.
 entrant = (
     runs.c.task,
     runs.c.task_digest,

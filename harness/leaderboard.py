@@ -16,6 +16,7 @@ from harness.model import (
     UNRANKED_DOUBTS,
     Board,
     CaseKind,
+    Doubt,
     Mode,
     Run,
     Shape,
@@ -33,6 +34,9 @@ BASELINE = ("baseline", "torch_dequant")
 #: Times outside this range are no times: in a picosecond light crosses 0.3 mm, and 1e18 ns are 31
 #: years.  Catches zeros, negatives, NaN, infinities and denormals alike.
 SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
+
+#: What the machine is to blame for, of what keeps a run off its board.
+_OF_THE_MACHINE = UNRANKED_DOUBTS - {Doubt.EMULATED}
 
 #: (author, submission): one of them has one standing on a board, whatever the file's text was.
 _Entrant: TypeAlias = tuple[str, str]
@@ -138,6 +142,45 @@ def _without_times(row: Summary, shapes: Sequence[Shape] | None) -> str | None:
     return None
 
 
+def precedence(row: Summary) -> tuple[bool, int, str]:
+    """The order in which runs come; the greatest of an entrant's that can stand is its standing.
+
+    The later one comes before the earlier one, and what nobody vouches for after all others: its
+    names, its times and its date are whatever somebody wrote.
+    """
+    return Doubt.UNSIGNED_IMPORT not in row.doubts, row.created_ns, row.id
+
+
+def refutes(row: Summary) -> bool:
+    """Whether a run speaks against others of its very file: it was to count, and did not pass.
+
+    Whatever the verdict, for a submission can bring about each, and `emulated` as well; what the
+    machine fails at makes no run.
+    """
+    return (
+        row.mode is Mode.RANKED
+        and not row.custom_shapes
+        and not any(doubt in _OF_THE_MACHINE for doubt in row.doubts)
+        and (row.verdict is not Verdict.PASSED or Doubt.EMULATED in row.doubts)
+    )
+
+
+def refuted(rows: Iterable[Summary]) -> Mapping[str, str]:
+    """Run id -> id of a run that comes before it, of the same entrant's very file, and refutes it.
+
+    All rows are of one task and device.
+    """
+    failed: dict[tuple[str, ...], str] = {}
+    found: dict[str, str] = {}
+    for row in sorted(rows, key=precedence, reverse=True):
+        file = (row.task_digest, row.author, row.submission, row.sha256)
+        if file in failed:
+            found[row.id] = failed[file]
+        elif refutes(row):
+            failed[file] = row.id
+    return found
+
+
 def boards(
     rows: Iterable[Summary],
     *,
@@ -147,10 +190,13 @@ def boards(
     """One board per task and device; CUDA devices first, then by name.
 
     A standing is the latest eligible ranked run of (author, submission): a later, slower run
-    replaces a faster one, for a best of N rewards persistence.  A later run that failed or was not
-    ranked takes no standing away.  Entries of one rank are in order of score.
+    replaces a faster one, for a best of N rewards persistence.  A later ranked run of the very same
+    file that failed takes the standing away, or who passed once would only have to fail from then
+    on; one of another text takes none.  What was imported unsigned comes after all other runs.
+    Entries of one rank are in order of score.
     All standings of a board ran the same version of the task: that of `task` where its name fits,
-    else that of the newest eligible run.  What has no standing is in `unranked`, newest first.
+    else that of the first eligible run in that order.  What has no standing is in `unranked`,
+    newest first.
     """
     groups: dict[tuple[str, str, str], list[Summary]] = {}
     for row in rows:
@@ -196,9 +242,10 @@ def floor_share(shapes: Sequence[ShapeStanding]) -> float | None:
 
 
 def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
-    rows = sorted(rows, key=lambda r: (r.created_ns, r.id), reverse=True)
+    rows = sorted(rows, key=precedence, reverse=True)
     known = task if task is not None and task.name == rows[0].task else None
-    digest = known.digest if known else _newest_digest(rows)
+    gone = refuted(rows)
+    digest = known.digest if known else _newest_digest(r for r in rows if r.id not in gone)
     standing: dict[_Entrant, Summary] = {}
     unranked: list[Unranked] = []
     for row in rows:
@@ -206,21 +253,30 @@ def _board(rows: list[Summary], task: Task | None, baseline: _Entrant) -> Board:
         reason = unfit(row, known)
         if reason is None and row.task_digest != digest:
             reason = "another version of the task"
+        elif reason is None and row.id in gone:
+            reason = f"the same file did not pass in {gone[row.id]}"
         elif reason is None and entrant in standing:
-            reason = f"superseded by {standing[entrant].id}"
+            reason = _superseded(row, standing[entrant])
         if row.verdict is not Verdict.PASSED and row.message:
             reason = row.message
         if reason is None:
             standing[entrant] = row
         else:
             unranked.append(_unranked(row, reason))
+    unranked.sort(key=lambda one: (one.created_ns, one.run), reverse=True)
     return Board(
         rows[0].task, rows[0].device, _standings([*standing.values()], baseline), tuple(unranked)
     )
 
 
-def _newest_digest(newest_first: Sequence[Summary]) -> str:
-    return next((r.task_digest for r in newest_first if ineligible(r) is None), "")
+def _newest_digest(in_order: Iterable[Summary]) -> str:
+    return next((r.task_digest for r in in_order if ineligible(r) is None), "")
+
+
+def _superseded(row: Summary, by: Summary) -> str:
+    if precedence(row)[0] < precedence(by)[0]:
+        return f"nobody vouches for it, and {by.id} was made here or is signed"
+    return f"superseded by {by.id}"
 
 
 def _unranked(row: Summary, reason: str) -> Unranked:

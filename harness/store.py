@@ -25,6 +25,7 @@ from harness.database import (
     eligible,
     entrant,
     open_engine,
+    refuting,
     runs,
 )
 from harness.errors import StoreError, UsageError
@@ -165,7 +166,7 @@ class Store:
     def latest_eligible(
         self, known: Task | None, *, task: str | None = None, device: str | None = None
     ) -> tuple[Summary, ...]:
-        """The newest run that can stand, of every submission, device and version of a task.
+        """The run that may stand, of every submission, device and version of a task.
 
         All that `leaderboard.boards` needs, without reading the other runs.  `known`: the present
         task; a run of it must have all of its test cases and ranked shapes.
@@ -174,11 +175,13 @@ class Store:
         place = sa.func.row_number().over(partition_by=entrant, order_by=order).label("place")
         found = _narrow(sa.select(runs.c.id, place).where(eligible), task, device).subquery()
         query = sa.select(runs).join(found, found.c.id == runs.c.id).where(found.c.place == 1)
+        failed = self._failed(task, device)
         kept: list[Summary] = []
         for row in self._rows(query):
+            against = failed.get(_entrant(row), [])
             summary = _summary(row)
-            if summary is None or leaderboard.unfit(summary, known) is not None:
-                summary = self._next_eligible(row, known)
+            if summary is None or not _stands(summary, known, against):
+                summary = self._next_eligible(row, known, against)
             if summary is not None:
                 kept.append(summary)
         return tuple(kept)
@@ -190,13 +193,27 @@ class Store:
         rows = self.latest_eligible(known, task=run.task, device=run.device.name)
         return leaderboard.place(leaderboard.boards(rows, task=known), run.id)
 
-    def _next_eligible(self, broken: sa.Row[Any], known: Task | None) -> Summary | None:
-        """The newest sound row of the same entrant as one that only SQL found eligible."""
+    def _failed(
+        self, task: str | None, device: str | None
+    ) -> dict[tuple[object, ...], list[Summary]]:
+        """Runs that may speak against others, by entrant."""
+        found: dict[tuple[object, ...], list[Summary]] = {}
+        for row in self._rows(_narrow(sa.select(runs).where(refuting), task, device)):
+            summary = _summary(row)
+            if summary is not None:
+                found.setdefault(_entrant(row), []).append(summary)
+        return found
+
+    def _next_eligible(
+        self, broken: sa.Row[Any], known: Task | None, against: list[Summary]
+    ) -> Summary | None:
+        """What stands of the same entrant as a row that does not, or only may."""
         same = [column == broken._mapping[column] for column in entrant]
         query = sa.select(runs).where(eligible, *same)
-        query = query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())
-        sound = (s for s in self._summaries(query) if s is not None)
-        return next((s for s in sound if leaderboard.unfit(s, known) is None), None)
+        rows = [s for s in self._summaries(query) if s is not None]
+        gone = leaderboard.refuted([*rows, *against])
+        sound = (s for s in rows if s.id not in gone and leaderboard.unfit(s, known) is None)
+        return max(sound, key=leaderboard.precedence, default=None)
 
     def _summaries(self, query: sa.Select[Any]) -> Iterator[Summary | None]:
         return map(_summary, self._rows(query))
@@ -207,6 +224,19 @@ class Store:
 
     def _has(self, run: str) -> bool:
         return bool(list(self._rows(sa.select(runs.c.id).where(runs.c.id == run))))
+
+
+def _entrant(row: sa.Row[Any]) -> tuple[object, ...]:
+    return tuple(row._mapping[column] for column in entrant)
+
+
+def _stands(newest: Summary, known: Task | None, against: list[Summary]) -> bool:
+    """Whether an entrant's newest row stands, so that no other need be read."""
+    return (
+        leaderboard.unfit(newest, known) is None
+        and Doubt.UNSIGNED_IMPORT not in newest.doubts
+        and newest.id not in leaderboard.refuted([newest, *against])
+    )
 
 
 def _data(run: Run, row: dict[str, Any]) -> bytes:

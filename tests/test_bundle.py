@@ -646,6 +646,24 @@ def test_a_run_dated_beyond_what_clocks_differ_by_is_not_sound() -> None:
         assert bundle.problems(late) == problems
 
 
+def test_an_imported_run_is_dated_no_later_than_its_import_and_displaces_nobody(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five minutes ahead are allowed: in them it stood before whatever its rival ran."""
+    file = tmp_path / "b.json"
+    slow = sampled_run("quick", id="dd4000000000", seed=1, times_us=(100, 200, 50))
+    ahead_ns = time.time_ns() + 200 * 10**9
+    slow = dataclasses.replace(slow, created_ns=ahead_ns)
+    file.write_bytes(bundle.dumps(bundle.make([slow], with_source=True)))
+    for said in ("imported 1 run\n", "imported 0 runs; 1 were there already\n"):
+        assert run_cli(["import", str(file), "--db", url]) == 0
+        assert said in capsys.readouterr().out
+    with open_store(url, create=False) as store:
+        assert store.get("dd4000000000").created_ns <= time.time_ns() < ahead_ns
+        standing = {row.id for row in store.latest_eligible(None)}
+    assert standing == {"aa1000000000", "bb2000000000"}
+
+
 def test_import_takes_nothing_from_a_bundle_with_one_unsound_run(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

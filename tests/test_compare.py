@@ -21,6 +21,7 @@ from harness.render.console import make_console
 from harness.render.text import marks
 from harness.stats import Change
 from harness.store import open_store
+from harness.task import load
 from tests.fakes import CPU, make_run
 from tests.sampled import sampled_run
 
@@ -202,8 +203,6 @@ def test_entries_are_measured_forwards_backwards_forwards_and_not_again_after_a_
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Three entries on this machine's board of the tiny task; the luckiest leads."""
-    from harness.task import load
-
     task = load(DOUBLE)
     monkeypatch.chdir(DOUBLE)
     url = f"sqlite:///{tmp_path / 'runs.db'}"
@@ -244,19 +243,27 @@ def test_confirm_replaces_what_luck_selected_by_fresh_runs(
     assert "lucky: " in out.err and "confirmed" in out.err
 
 
-def test_confirm_that_fails_leaves_the_standing_and_exits_1(
-    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("machine", [False, True])
+def test_confirm_that_fails_takes_the_standing_unless_the_machine_may_be_to_blame(
+    machine: bool, board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
-        return sampled_run(
-            job.submission.name, id="new", device=CPU, verdict=Verdict.WRONG_ANSWER, message="no"
+        failed = sampled_run(
+            job.submission.name, id="new", created=99, device=CPU, verdict=Verdict.IMPORT_ERROR,
+            message="no", doubts=[Doubt.ROOT_WORKER] if machine else [],
+        )  # fmt: skip
+        task = load(DOUBLE)
+        return dataclasses.replace(
+            failed, task=task.name, task_digest=task.digest, submission=job.submission
         )
 
     monkeypatch.setattr(confirming, "judge", judge)
     assert run_cli(["leaderboard", "--db", board, "--confirm", "1", "--json"]) == 1
     out = capsys.readouterr()
-    assert json.loads(out.out)["boards"][0]["standings"][0]["run"] == "lucky"
-    assert "its earlier run stands" in out.err
+    standings = [s["run"] for s in json.loads(out.out)["boards"][0]["standings"]]
+    assert standings == (["lucky", "second", "third"] if machine else ["second", "third"])
+    told = "its earlier run stands\n" if machine else "its earlier run has no standing any more\n"
+    assert f"lucky: import_error: no; {told}" in out.err
 
 
 def test_confirm_on_another_machine_stores_nothing(

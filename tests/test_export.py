@@ -221,7 +221,7 @@ def test_the_commands_print_one_document_and_nothing_else(
     with open_store(url, create=True) as store:
         store.add(make_run("one", id="aa"))
         store.add(make_run("two", id="bb", times_us=(30, 60, 15)))
-        store.add(make_run("two", id="cc", verdict=Verdict.CRASHED))
+        store.add(make_run("two", id="cc", verdict=Verdict.CRASHED, mode=Mode.TEST))
 
     def printed(*argv: str) -> str:
         assert cli.run([*argv, "--db", url]) == 0

@@ -275,7 +275,14 @@ def test_the_latest_eligible_run_stands_and_the_others_are_shown_with_their_reas
     made = board(
         make_run("k", id="best", created=1, times_us=(10, 20, 5)),
         make_run("k", id="now", created=2),
-        make_run("k", id="crash", created=3, verdict=Verdict.CRASHED, message="signal SIGSEGV"),
+        make_run(
+            "k",
+            id="crash",
+            created=3,
+            verdict=Verdict.CRASHED,
+            message="signal SIGSEGV",
+            sha256="cd" * 32,
+        ),
         make_run("k", id="other", created=0, author="bob", times_us=(9, 9, 9)),
     )
     assert [s.run for s in made.standings] == ["other", "now"]
@@ -283,6 +290,65 @@ def test_the_latest_eligible_run_stands_and_the_others_are_shown_with_their_reas
         ("crash", "signal SIGSEGV"),
         ("best", "superseded by now"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("later", "stands"),
+    [
+        (make_run("k", id="later", verdict=Verdict.IMPORT_ERROR), False),
+        # Each of which a submission can bring about by itself.
+        (make_run("k", id="later", verdict=Verdict.UNSUPPORTED), False),
+        (make_run("k", id="later", verdict=Verdict.TIMED_OUT), False),
+        (make_run("k", id="later", doubts=[Doubt.EMULATED]), False),
+        # Of another text, entrant, device, task or purpose; by the machine's fault; unsigned.
+        (make_run("k", id="later", verdict=Verdict.CRASHED, sha256="cd" * 32), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, author="bob"), True),
+        (make_run("k2", id="later", verdict=Verdict.CRASHED), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, digest="0" * 64), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, mode=Mode.TEST), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, custom_shapes=True), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, doubts=[Doubt.SHARED_GPU]), True),
+        (make_run("k", id="later", verdict=Verdict.CRASHED, doubts=[Doubt.UNSIGNED_IMPORT]), True),
+        (make_run("k", id="later", doubts=[Doubt.SHARED_GPU]), True),
+    ],
+)  # fmt: skip
+def test_a_file_that_fails_when_it_is_measured_again_stands_no_longer(
+    later: Run, stands: bool
+) -> None:
+    """It had made itself immune: whoever was lucky once had only to raise from then on."""
+    later = dataclasses.replace(later, created_ns=later.created_ns + 10**9)
+    made = board(make_run("k", id="lucky"), make_run("honest", id="honest"), later)
+    assert ("lucky" in [s.run for s in made.standings]) == stands
+    if not stands:
+        (gone,) = (u for u in made.unranked if u.run == "lucky")
+        assert gone.reason == "the same file did not pass in later"
+    again = dataclasses.replace(later, created_ns=later.created_ns - 2 * 10**9)
+    made = board(make_run("k", id="lucky"), again)
+    assert "lucky" in [s.run for s in made.standings]  # which passed after it had failed
+
+
+def test_what_nobody_vouches_for_replaces_nothing_that_was_made_here_or_is_signed() -> None:
+    """A slow run in the rival's name, from a file that anybody can write, took his standing."""
+    forged = make_run("k", id="forged", created=9, times_us=(100, 200, 50),
+                      doubts=[Doubt.UNSIGNED_IMPORT])  # fmt: skip
+    made = board(make_run("k", id="own", created=1), forged)
+    assert [s.run for s in made.standings] == ["own"]
+    assert [(u.run, u.reason) for u in made.unranked] == [
+        ("forged", "nobody vouches for it, and own was made here or is signed")
+    ]
+    newer = make_run("k", id="newer", created=12, doubts=[Doubt.UNSIGNED_IMPORT])
+    made = board(forged, newer)
+    assert [(s.run, s.doubts) for s in made.standings] == [("newer", (Doubt.UNSIGNED_IMPORT,))]
+    assert [u.reason for u in made.unranked] == ["superseded by newer"]
+
+
+def test_what_nobody_vouches_for_chooses_no_version_of_the_task() -> None:
+    """An invented digest with a newer date emptied a board that was read without the task."""
+    honest = make_run("honest", created=1)
+    forged = make_run("k", id="forged", created=9, digest="f" * 64,
+                      doubts=[Doubt.UNSIGNED_IMPORT])  # fmt: skip
+    assert order(board(honest, forged)) == [(1, "honest")]
+    assert order(board(forged)) == [(1, "k")]  # where there is nothing else
 
 
 def test_another_version_of_the_task_is_not_ranked_beside_this_one() -> None:
@@ -365,7 +431,7 @@ def test_a_runs_place_is_its_standing_among_the_entries_of_its_board() -> None:
             make_run("twin", author="ada", times_us=(1.0, 2.0, 3.0), id="a"),
             make_run("twin", author="bob", times_us=(2.0, 4.0, 6.0), id="b"),
             make_run("other", times_us=(4.0, 8.0, 12.0), id="c"),
-            make_run("other", verdict=Verdict.CRASHED, id="d"),
+            make_run("other", verdict=Verdict.CRASHED, id="d", sha256="cd" * 32),
         ),
     )
     where = place(made, "b")

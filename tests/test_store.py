@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -136,16 +137,45 @@ def test_a_summary_read_back_is_the_summary_of_the_run(store: Store) -> None:
 def test_the_latest_eligible_run_stands_not_the_best_and_not_a_later_failure(store: Store) -> None:
     store.add(make_run("k", id="best", created=1, times_us=(1, 1, 1)))
     store.add(make_run("k", id="latest", created=2, times_us=(2, 2, 2)))
-    store.add(make_run("k", id="failed", created=3, verdict=Verdict.CRASHED))
+    other = "cd" * 32  # a later text of the same name
+    store.add(make_run("k", id="failed", created=3, verdict=Verdict.CRASHED, sha256=other))
     store.add(make_run("k", id="unranked", created=4, mode=Mode.BENCHMARK))
     store.add(make_run("k", id="custom", created=5, custom_shapes=True))
-    store.add(make_run("k", id="emulated", created=6, doubts=[Doubt.EMULATED]))
+    store.add(make_run("k", id="emulated", created=6, doubts=[Doubt.EMULATED], sha256=other))
     store.add(
         make_run(
             "k", id="partly", created=7, failures=[make_failure(SHAPES[0], Verdict.NONFINITE, "")]
         )
     )
     assert [row.id for row in store.latest_eligible(None)] == ["latest"]
+
+
+def test_a_store_and_a_board_of_all_runs_agree_on_who_stands(store: Store) -> None:
+    """The store reads few of the runs: failures of one file and what nobody vouches for count."""
+    draw = random.Random(5)
+    for i in range(300):
+        verdict = draw.choice([Verdict.PASSED, Verdict.PASSED, Verdict.CRASHED])
+        doubts = draw.choice([(), (), (Doubt.UNSIGNED_IMPORT,), (Doubt.SHARED_GPU,)])
+        store.add(
+            make_run(
+                f"k{draw.randrange(25)}", id=f"{i:03}", created=draw.randrange(99), verdict=verdict,
+                doubts=doubts, sha256=draw.choice("ab") * 64, digest=draw.choice("de") * 64,
+                mode=draw.choice([Mode.RANKED, Mode.RANKED, Mode.TEST]),
+                failures=[make_failure(SHAPES[0], Verdict.CRASHED, "")] * (verdict != "passed"),
+            )
+        )  # fmt: skip
+    for known in (None, make_task(digest="e" * 64)):
+        (whole,) = leaderboard.boards(store.runs(), task=known)
+        (quick,) = leaderboard.boards(store.latest_eligible(known), task=known)
+        assert quick.standings == whole.standings and len(whole.standings) > 9
+
+
+def test_a_file_that_failed_later_gives_way_to_what_passed_before_it(store: Store) -> None:
+    store.add(make_run("k", id="older", created=1, sha256="cd" * 32))
+    store.add(make_run("k", id="lucky", created=2), make_run("alone", id="alone", created=2))
+    store.add(make_run("k", id="failed", created=3, verdict=Verdict.IMPORT_ERROR))
+    store.add(make_run("alone", id="too", created=3, verdict=Verdict.IMPORT_ERROR))
+    assert [row.id for row in store.latest_eligible(None)] == ["older"]
 
 
 def test_each_author_device_and_version_of_a_task_has_a_latest_run(store: Store) -> None:

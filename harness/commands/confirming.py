@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from harness import confirm as confirmations
+from harness import leaderboard
 from harness.commands.run import judge
 from harness.errors import UsageError
-from harness.leaderboard import boards as make_boards
 from harness.model import Board, Job, Mode, Run, Standing, Verdict
 from harness.render import text
 from harness.sources import require_source
@@ -40,7 +40,9 @@ def confirm(url: str, root: Path | None, device: str | None, count: int) -> bool
 
 def _board(store: Store, root: Path, device: str | None) -> Board:
     task = load(root)
-    found = make_boards(store.latest_eligible(task, task=task.name, device=device), task=task)
+    found = leaderboard.boards(
+        store.latest_eligible(task, task=task.name, device=device), task=task
+    )
     found = tuple(board for board in found if board.standings)
     if not found:
         raise UsageError("--confirm: nothing is ranked on this board; `harness run` ranks")
@@ -72,7 +74,9 @@ def _run(root: Path, board: Board, old: Run, mode: Mode) -> Run:
 def _said(standing: Standing, run: Run) -> str:
     name = text.plain(standing.submission)
     if run.verdict is not Verdict.PASSED or run.score_ns is None:
-        return f"{name}: {run.verdict}: {text.plain(run.message)}; its earlier run stands"
+        gone = leaderboard.refutes(leaderboard.summarise(run))
+        what = "has no standing any more" if gone else "stands"
+        return f"{name}: {run.verdict}: {text.plain(run.message)}; its earlier run {what}"
     change = 100 * (run.score_ns / standing.score_ns - 1)
     before, now = text.durations([standing.score_ns, run.score_ns])
     return f"{name}: {before}, confirmed {now} ({change:+.2f}%)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
     """Store the runs of a bundle that `harness verify` finds sound; each says where it is from.
 
     Imported runs rank like your own: import only what somebody you trust has signed (--signers).
-    What nobody vouches for has the doubt `unsigned import` on the board.  Runs that are there
-    already are left as they are.
+    What nobody vouches for has the doubt `unsigned import` on the board, and replaces nothing that
+    was made here or is signed.  Runs that are there already are left as they are.
     """
     bundle, vouched = verify.read(file, signers)
     root = options.task_root(problem)
@@ -55,9 +56,11 @@ def _imported(run: Run, note: str, *, signed: bool) -> Run:
     """The run as it is stored: with its origin, and a doubt unless a known key signed it.
 
     Whoever exported it may have imported it unsigned: what counts is who vouches for this bundle.
+    A clock that was ahead dates nothing later than what is made here from now on.
     """
     doubts = (*_own_doubts(run), *(() if signed else (Doubt.UNSIGNED_IMPORT,)))
-    return replace(run, doubts=doubts, notes=(*run.notes, note))
+    created_ns = min(run.created_ns, time.time_ns())
+    return replace(run, created_ns=created_ns, doubts=doubts, notes=(*run.notes, note))
 
 
 def _own_doubts(run: Run) -> tuple[Doubt, ...]:
@@ -72,9 +75,13 @@ def _there(store: Store, run: Run, file: Path) -> bool:
         return False
     if known.id != run.id:
         return False  # only begins alike
-    submission = replace(known.submission, source=run.submission.source)
-    doubts = _own_doubts(known)
-    same = replace(known, doubts=doubts, notes=run.notes, submission=submission)
+    same = replace(
+        known,
+        created_ns=run.created_ns,
+        doubts=_own_doubts(known),
+        notes=run.notes,
+        submission=replace(known.submission, source=run.submission.source),
+    )
     if codec.encode(same) != codec.encode(replace(run, doubts=_own_doubts(run))):
         raise UsageError(
             f"{file}: another run {text.plain(run.id)} is stored already; nothing was imported"

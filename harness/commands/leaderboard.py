@@ -64,9 +64,9 @@ def command(
 ) -> int:
     """Show who is ahead, by how much, and how sure that is.
 
-    A standing is a submission's latest ranked run, not its best.  A rank is one more than the
-    number of entries ahead by more than noise, so that those which noise does not tell apart share
-    one; every device has a board of its own.
+    A standing is a submission's latest ranked run, not its best, and gone when the very same file
+    fails later.  A rank is one more than the number of entries ahead by more than noise, so that
+    those which noise does not tell apart share one; every device has a board of its own.
 
     Exit code 1 when --confirm found a run that does not pass any more.
     """
