@@ -33,6 +33,7 @@ from harness.model import (
     Timing,
     Verdict,
     reduced_precision,
+    without_floor,
 )
 from harness.timing import FLOOR_SHARE, Estimate, doubts_of, summarise
 
@@ -154,7 +155,7 @@ def _case_problems(run: Run) -> list[str]:
     """What is wrong with single cases; the same timed case twice would count twice."""
     found: list[str] = []
     timed: set[Shape] = set()
-    spent_ns = 0
+    spent_ns = called_ns = 0
     for case in run.cases:
         label = case.case.shape.label
         timing = case.timing
@@ -171,14 +172,19 @@ def _case_problems(run: Run) -> list[str]:
         found += [f"{label}: {one}" for one in _timing_problems(timing, run.clock)]
         if run.clock is Clock.HOST and not _of_a_processor(timing):
             found.append(f"{label}: its time holds what only a GPU's has")
+        if run.clock is Clock.HOST and not all(map(_encloses, timing.blocks)):
+            found.append(f"{label}: a call took longer than the judge's clock ran")
         spent_ns += sum(max(0, ns) for block in timing.blocks for ns in block.window_ns)
+        called_ns += sum(max(0, ns) for block in timing.blocks for ns in block.host_ns)
         silent = [str(doubt) for doubt in doubts_of(timing) if doubt not in run.doubts]
         if silent:
             found.append(f"{label}: its samples say {', '.join(silent)}, and it does not")
-    if spent_ns > run.duration_ns:
+    if max(spent_ns, called_ns) > run.duration_ns:
         found.append("its samples took longer than the whole run")
     if reduced_precision(run.cases) and Doubt.REDUCED_PRECISION not in run.doubts:
         found.append("its checks say reduced precision, and it does not")
+    if without_floor(run.clock, run.cases) and Doubt.NO_FLOOR not in run.doubts:
+        found.append("its times were held against no floor, and it does not say so")
     return found
 
 
@@ -200,6 +206,12 @@ def _of_a_processor(timing: Timing) -> bool:
         and timing.floor_ns is None
         and all(block.calls == 1 for block in timing.blocks)
     )
+
+
+def _encloses(block: Block) -> bool:
+    """Whether a CPU's windows hold what the worker says that it spent in the calls in them."""
+    pairs = zip(block.window_ns, block.host_ns, strict=False)  # of other lengths: told elsewhere
+    return all(host_ns <= window_ns for window_ns, host_ns in pairs)
 
 
 def _is_measured(block: Block) -> bool:

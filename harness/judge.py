@@ -27,6 +27,7 @@ from harness.model import (
     Timing,
     Verdict,
     reduced_precision,
+    without_floor,
 )
 from harness.plan import plan
 from harness.prepare import COMPETITION, Preparer, Seeds
@@ -169,6 +170,8 @@ class Judge:
             found += timing.doubts_of(result)
         if reduced_precision(results):
             found.append(Doubt.REDUCED_PRECISION)
+        if without_floor(self._device.clock, results):
+            found.append(Doubt.NO_FLOOR)
         if "emulated" in self._bench.facts:
             found.append(Doubt.EMULATED)
         return tuple(dict.fromkeys(found))

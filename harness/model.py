@@ -341,6 +341,12 @@ def reduced_precision(results: Sequence[CaseResult]) -> bool:
     )
 
 
+def without_floor(clock: Clock, results: Sequence[CaseResult]) -> bool:
+    """Whether a time of a GPU's was held against no floor."""
+    timings = [r.timing for r in results if r.timing is not None]
+    return clock is not Clock.HOST and any(timing.floor_ns is None for timing in timings)
+
+
 def reached(failed: Sequence[CaseResult]) -> list[CaseResult]:
     """Of cases that did not pass, those that somebody tried; one at least where there are any."""
     tried, over = [], False

@@ -5,11 +5,14 @@ A bundle says of itself what its cases were; the task at hand says what they had
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
-from harness.model import Case, CaseKind, Job, Run, Task, Verdict
+from harness.model import Case, CaseKind, Check, Job, Passed, Run, Task, Tolerance, Verdict
 from harness.plan import plan
 
+#: What rounding may add to a bound.
+_ROUNDED = 1e-9
 #: Departures told of one run; one that was made up as a whole has hundreds.
 _TOLD = 3
 
@@ -24,7 +27,8 @@ def departures(run: Run, task: Task) -> tuple[str, ...]:
         return ()
     if run.task != task.name:
         return (f"its task is called {task.name}, and it says {run.task}",)
-    return tuple(dict.fromkeys([*_tests(run, task), *_timed(run, task)]))[:_TOLD]
+    told = [*_tests(run, task), *_timed(run, task), *_checks(run, task)]
+    return tuple(dict.fromkeys(told))[:_TOLD]
 
 
 def _tests(run: Run, task: Task) -> list[str]:
@@ -59,6 +63,32 @@ def _timed(run: Run, task: Task) -> list[str]:
         elif shape.light_speed_ns != bounds[shape]:
             told.append(f"{shape.label}: the speed of light is not the one that its task publishes")
     return told
+
+
+def _checks(run: Run, task: Task) -> list[str]:
+    """Cases that passed with an error that the tolerance does not allow."""
+    return [
+        f"{_label(c.case)}: it passed with an error that its task does not allow"
+        for c in run.cases
+        if isinstance(c.outcome, Passed) and not _allowed(c.outcome.check, task.tolerance)
+    ]
+
+
+def _allowed(check: Check, tolerance: Tolerance) -> bool:
+    """Whether a check can have passed: of |out - ref| <= atol + rtol * |ref| what can be told.
+
+    The maxima are of different elements, so that both may be beyond their share of the tolerance:
+    an error of 50 is right in 65504, one of 1e-3 in 1e-6.  Without one share, the other bounds one.
+    """
+    rtol, atol, worst = tolerance.rtol, tolerance.atol, check.worst
+    if (rtol == 0 and check.max_abs > atol) or (
+        atol == 0 and check.max_rel > rtol * (1 + _ROUNDED)
+    ):
+        return False
+    if worst is None:
+        return True
+    most = (atol + rtol * abs(worst.expected)) * (1 + _ROUNDED)
+    return abs(worst.got - worst.expected) <= most < math.inf  # no NaN either
 
 
 def _label(case: Case) -> str:

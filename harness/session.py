@@ -60,6 +60,7 @@ class Session:
         self._channel = channel
         self.deadline_ns = deadline_ns  # of the whole run, monotonic
         self._seq = 0
+        self._sent_ns = 0
         self.usable = True
         self.timed_out = False
         self.detail = ""  # the last fault's traceback: text of the worker's
@@ -82,6 +83,7 @@ class Session:
     def send(self, kind: str, *, descriptors: Sequence[int] = (), **fields: Any) -> int:
         """Send an order and return its sequence number; a dead worker is found by `expect`."""
         self._seq += 1
+        self._sent_ns = time.monotonic_ns()
         with contextlib.suppress(wire.Closed):
             self._channel.send(kind, descriptors=descriptors, seq=self._seq, **fields)
         return self._seq
@@ -137,6 +139,10 @@ class Session:
             return self._end(
                 Verdict.PROTOCOL_ERROR, f"the worker process sent {message.kind!r} out of turn"
             )
+        # Or its run would hold what a bundle may not (bundle.problems).
+        passed_ns = time.monotonic_ns() - self._sent_ns
+        if message.kind == "done" and message["host_ns"] > passed_ns:
+            return self._end(Verdict.TAMPERED, "it reported more time than had passed")
         return self._fault(message) if message.kind == "fault" else message
 
     def _receive(self, until_ns: int) -> wire.Message:

@@ -33,7 +33,7 @@ def sampled_timing(
         centre = median_ns * math.exp(rng.gauss(0, noise / 2))
         times = tuple(round(centre * math.exp(rng.gauss(0, noise))) for _ in range(count))
         claims = tuple(t + round(offset_ns) for t in times)
-        blocks.append(Block(process, 1, times, claims, (9000,) * count))
+        blocks.append(Block(process, 1, times, claims, tuple(min(9000, t) for t in times)))
         estimates.append(timing.Estimate(process, tuple(map(float, times))))
     return timing.summarise(estimates, blocks, stop=Stop.PRECISION, floor_ns=floor_ns)
 

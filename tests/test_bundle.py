@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness import bundle, codec, planned, samples, stats
+from harness import bundle, codec, planned, samples, stats, timing
 from harness.cli import run as run_cli
 from harness.commands import replay
 from harness.errors import UsageError
@@ -24,6 +24,7 @@ from harness.model import (
     Block,
     CaseKind,
     CaseResult,
+    Check,
     Clock,
     Doubt,
     Job,
@@ -32,7 +33,9 @@ from harness.model import (
     Run,
     Stop,
     Timing,
+    Tolerance,
     Verdict,
+    Worst,
 )
 from harness.prepare import Seeds
 from harness.sources import submission_of
@@ -257,6 +260,48 @@ def test_a_processors_time_has_nothing_that_only_a_gpu_measures() -> None:
         assert any("what only a GPU's has" in one for one in found), found
 
 
+def test_no_call_on_a_processor_took_longer_than_the_judges_clock_ran() -> None:
+    """A hundredth of each window was sound, beside calls in it as long as they had been."""
+    sound = sampled_run(clock=Clock.HOST)
+
+    def with_hosts(more_ns: int) -> Run:
+        return with_timing(
+            sound,
+            lambda t: timing.summarise(
+                [timing.Estimate(b.process, tuple(map(float, b.window_ns))) for b in t.blocks],
+                [
+                    dataclasses.replace(b, host_ns=tuple(ns + more_ns for ns in b.window_ns))
+                    for b in t.blocks
+                ],
+                stop=t.stop,
+            ),
+        )
+
+    assert bundle.problems(with_hosts(0)) == ()
+    (problem,) = bundle.problems(with_hosts(1))
+    assert "a call took longer than the judge's clock ran" in problem
+
+
+def test_no_calls_took_longer_than_their_run_on_a_gpu_either() -> None:
+    run = with_timing(
+        sampled_run(clock=Clock.WORKER),
+        lambda t: dataclasses.replace(
+            t,
+            host_median_ns=1e12,
+            blocks=tuple(dataclasses.replace(b, host_ns=(10**12,) * 12) for b in t.blocks),
+        ),
+    )
+    assert bundle.problems(run) == ("its samples took longer than the whole run",)
+
+
+def test_a_gpus_time_without_a_floor_says_so() -> None:
+    bare = sampled_run(clock=Clock.WORKER, floor=None)
+    (problem,) = bundle.problems(bare)
+    assert problem == "its times were held against no floor, and it does not say so"
+    assert bundle.problems(dataclasses.replace(bare, doubts=(Doubt.NO_FLOOR,))) == ()
+    assert bundle.problems(sampled_run(clock=Clock.HOST, floor=None)) == ()
+
+
 def checked(run: Run, **changes: Any) -> Run:
     """The run with another check of its first case."""
     first, *rest = run.cases
@@ -269,9 +314,9 @@ def checked(run: Run, **changes: Any) -> Run:
 def noisy(run: Run, doubts: tuple[Doubt, ...]) -> Run:
     """The run with a last time as wide as its neighbours' noise, and these doubts."""
     offset_ns = 0.0 if run.clock is Clock.HOST else 1500.0
-    wide = dataclasses.replace(
-        sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=offset_ns), stop=Stop.SAMPLES
-    )
+    floor_ns = None if run.clock is Clock.HOST else 6_000.0
+    wide = sampled_timing(10_000.0, seed=3, noise=0.2, offset_ns=offset_ns, floor_ns=floor_ns)
+    wide = dataclasses.replace(wide, stop=Stop.SAMPLES)
     changed = with_timing(run, lambda t: wide)
     timings = [case.timing.median_ns for case in changed.cases if case.timing is not None]
     return dataclasses.replace(changed, doubts=doubts, score_ns=stats.geometric_mean(timings))
@@ -492,9 +537,13 @@ def double_run(**changes: Any) -> Run:
     run = sampled_run("alice", id="aa1000000000", device=CPU, times_us=(20.0, 40.0),
                       shapes=task.ranked, task=task.name, digest=task.digest, clock=Clock.HOST,
                       **changes)  # fmt: skip
-    check = run.cases[0].outcome
-    tests = (CaseResult(case, check) for case in (*task.tests, *task.hard))
-    timed = (with_case(inputs=task.timed_inputs)(c) for c in run.cases if c.timing is not None)
+    exact = Check(elements=64, mismatches=0, max_abs=0.0, max_rel=0.0, max_ulp=0.0)
+    tests = (CaseResult(case, Passed(exact)) for case in (*task.tests, *task.hard))
+    timed = (
+        CaseResult(dataclasses.replace(c.case, inputs=task.timed_inputs), Passed(exact, c.timing))
+        for c in run.cases
+        if c.timing is not None
+    )
     return dataclasses.replace(run, cases=(*tests, *timed))
 
 
@@ -535,6 +584,9 @@ FOREIGN: dict[str, Callable[[Run], Run]] = {
     "its task does not time this shape": lambda r: with_cases(
         r, lambda c: with_case(shape=make_shape(*map(ord, "abc")))(c), CaseKind.BENCHMARK
     ),
+    "8 competition, seed 1: it passed with an error that its task does not allow": lambda r: (
+        checked(r, max_rel=1e-5)
+    ),
     "its task is called double, and it says other": lambda r: dataclasses.replace(r, task="other"),
 }
 
@@ -572,6 +624,31 @@ def test_what_a_judge_records_of_the_task_at_hand_has_no_departure() -> None:
     for made in honest:
         assert planned.departures(made, task) == ()
         assert bundle.problems(made) == () or made.score_ns is not None
+
+
+@pytest.mark.parametrize(
+    ("rtol", "atol", "changes", "sound"),
+    [
+        (1e-3, 1e-3, {"max_abs": 50.0, "max_rel": 1000.0}, True),  # in 65504, and in 1e-6
+        (1e-3, 1e-3, {"worst": Worst((0,), 65504.0, 65472.0, 1.0)}, True),
+        (1e-3, 1e-3, {"worst": Worst((0,), 65504.0, 65408.0, 3.0)}, False),
+        (1e-3, 1e-3, {"worst": Worst((0,), 1.0, math.nan, math.inf)}, False),
+        (1e-3, 1e-3, {"worst": Worst((0,), math.inf, 1.0, math.inf)}, False),
+        (0.1, 0.0, {"worst": Worst((0,), 10.0, 9.0, 1.0), "max_rel": 0.1}, True),
+        (0.0, 0.0, {"max_rel": 1e-9}, False),
+        (0.0, 0.0, {"max_abs": 1e-9}, False),
+        (0.0, 1e-3, {"max_abs": 1e-3, "max_rel": 9.0}, True),
+        (0.0, 1e-3, {"max_abs": 2e-3}, False),
+        (1e-3, 0.0, {"max_abs": 9.0, "max_rel": 1e-3}, True),
+        (1e-3, 0.0, {"max_rel": 2e-3}, False),
+    ],
+)
+def test_a_check_that_passed_has_no_error_that_the_tolerance_does_not_allow(
+    rtol: float, atol: float, changes: dict[str, Any], sound: bool
+) -> None:
+    """The largest errors are of different elements: both may be beyond their own share."""
+    task = dataclasses.replace(load(DOUBLE), tolerance=Tolerance(rtol, atol))
+    assert (planned.departures(checked(double_run(), **changes), task) == ()) == sound
 
 
 def test_verify_and_import_say_where_no_task_was_at_hand(

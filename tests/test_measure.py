@@ -128,10 +128,30 @@ def test_what_is_wrong_is_not_said_to_be_right_with_less_precision(also: Verdict
     if also is not None:
         results.append(CaseResult(case, Failed(also, "all of it")))
     judge: Any = SimpleNamespace(
-        _device=SimpleNamespace(doubts=tuple), _bench=SimpleNamespace(root=False, facts=set())
+        _device=SimpleNamespace(doubts=tuple, clock=Clock.HOST),
+        _bench=SimpleNamespace(root=False, facts=set()),
     )
     said = Judge._doubts(judge, results, [])
     assert said == ((Doubt.REDUCED_PRECISION,) if also is None else ())
+
+
+@pytest.mark.parametrize(
+    ("clock", "floor", "said"),
+    [
+        (Clock.WORKER, None, (Doubt.NO_FLOOR,)),
+        (Clock.WORKER, 0.6, ()),
+        (Clock.HOST, None, ()),
+    ],
+)
+def test_a_time_that_was_held_against_no_floor_says_so_on_a_gpu(
+    clock: Clock, floor: float | None, said: tuple[Doubt, ...]
+) -> None:
+    """README had the doubt, and no run ever did."""
+    judge: Any = SimpleNamespace(
+        _device=SimpleNamespace(doubts=tuple, clock=clock),
+        _bench=SimpleNamespace(root=False, facts=set()),
+    )
+    assert Judge._doubts(judge, sampled_run(clock=clock, floor=floor).cases, []) == said
 
 
 @pytest.mark.parametrize(

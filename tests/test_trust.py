@@ -121,6 +121,24 @@ def test_a_worker_cannot_give_itself_a_good_verdict_or_a_grave_one(verdict: str)
         assert found.verdict is Verdict.PROTOCOL_ERROR
 
 
+@pytest.mark.parametrize(("host_ns", "believed"), [(0, True), (10**15, False)])
+def test_a_worker_cannot_have_spent_more_time_in_a_call_than_passed(
+    host_ns: int, believed: bool
+) -> None:
+    """Its run would be stored, and a bundle with it refused by everybody."""
+    ours, theirs = wire.channel_pair()
+    session = Session(Silent(), ours, 2**62)  # type: ignore[arg-type]
+    with theirs:
+        seq = session.send("call")
+        done: dict[str, Any] = {"claimed_ns": 1, "where": ["output:0"], "facts": []}
+        wire.Channel(theirs).send("done", seq=seq, host_ns=host_ns, **done)
+        found = session.expect("done", seq, 1_000_000_000, what="call")
+    session.close()
+    assert isinstance(found, Failed) is not believed
+    if isinstance(found, Failed):
+        assert found.verdict is Verdict.TAMPERED
+
+
 class Ended(Silent):
     """A worker that the kernel has ended."""
 

@@ -24,7 +24,8 @@ DOUBTS: dict[Doubt, str] = {
     "run it again",
     Doubt.HOST_EXCHANGE: "inputs went through host memory, for this system exports no device "
     "memory",
-    Doubt.NO_FLOOR: "no bandwidth is known for this device, so no physical floor was checked",
+    Doubt.NO_FLOOR: "the time was held against no physical floor: the task does not say what must "
+    "be read, or no bandwidth is known for this device",
     Doubt.UNSIGNED_IMPORT: "it came from a file that nobody vouches for; ask for a signed one and "
     "import it with --signers, or run the submission here",
 }
