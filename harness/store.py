@@ -10,10 +10,10 @@ import dataclasses
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -45,6 +45,9 @@ from harness.model import (
 from harness.sqlite_file import BUSY_NS, explained
 
 __all__ = ["MissingStore", "Store", "open_store"]
+
+#: Rows of failed runs by the file that they are of.
+_Failed: TypeAlias = dict[tuple[object, ...], list[sa.Row[Any]]]
 
 #: A run with every sample takes 50 to 150 kB, its log and source up to 1.1 MB more.
 MAX_RUN_BYTES = 64 << 20
@@ -178,10 +181,9 @@ class Store:
         failed = self._failed(task, device)
         kept: list[Summary] = []
         for row in self._rows(query):
-            against = failed.get(_entrant(row), [])
             summary = _summary(row)
-            if summary is None or not _stands(summary, known, against):
-                summary = self._next_eligible(row, known, against)
+            if summary is None or not _stands(summary, known, failed):
+                summary = self._next_eligible(row, known, failed)
             if summary is not None:
                 kept.append(summary)
         return tuple(kept)
@@ -193,25 +195,24 @@ class Store:
         rows = self.latest_eligible(known, task=run.task, device=run.device.name)
         return leaderboard.place(leaderboard.boards(rows, task=known), run.id)
 
-    def _failed(
-        self, task: str | None, device: str | None
-    ) -> dict[tuple[object, ...], list[Summary]]:
-        """Runs that may speak against others, by entrant."""
-        found: dict[tuple[object, ...], list[Summary]] = {}
-        for row in self._rows(_narrow(sa.select(runs).where(refuting), task, device)):
-            summary = _summary(row)
-            if summary is not None:
-                found.setdefault(_entrant(row), []).append(summary)
+    def _failed(self, task: str | None, device: str | None) -> _Failed:
+        """Runs that may speak against others of the same file."""
+        found: _Failed = {}
+        # Most that fail are of a text that never passed.
+        passed = sa.select(runs.c.sha256).where(eligible).correlate(None)
+        query = sa.select(runs).where(refuting, runs.c.sha256.in_(passed))
+        for row in self._rows(_narrow(query, task, device)):
+            found.setdefault(_file(row), []).append(row)
         return found
 
     def _next_eligible(
-        self, broken: sa.Row[Any], known: Task | None, against: list[Summary]
+        self, broken: sa.Row[Any], known: Task | None, failed: _Failed
     ) -> Summary | None:
         """What stands of the same entrant as a row that does not, or only may."""
         same = [column == broken._mapping[column] for column in entrant]
         query = sa.select(runs).where(eligible, *same)
         rows = [s for s in self._summaries(query) if s is not None]
-        gone = leaderboard.refuted([*rows, *against])
+        gone = _refuted(rows, failed)
         sound = (s for s in rows if s.id not in gone and leaderboard.unfit(s, known) is None)
         return max(sound, key=leaderboard.precedence, default=None)
 
@@ -226,16 +227,23 @@ class Store:
         return bool(list(self._rows(sa.select(runs.c.id).where(runs.c.id == run))))
 
 
-def _entrant(row: sa.Row[Any]) -> tuple[object, ...]:
-    return tuple(row._mapping[column] for column in entrant)
+def _file(row: Summary | sa.Row[Any]) -> tuple[object, ...]:
+    """What a failed run speaks against: an entrant's runs of one text."""
+    return tuple(getattr(row, column.name) for column in (*entrant, runs.c.sha256))
 
 
-def _stands(newest: Summary, known: Task | None, against: list[Summary]) -> bool:
+def _refuted(rows: Sequence[Summary], failed: _Failed) -> Mapping[str, str]:
+    """`leaderboard.refuted`, of runs of one entrant; reads only those failed ones that matter."""
+    found = [_summary(row) for file in set(map(_file, rows)) for row in failed.get(file, ())]
+    return leaderboard.refuted([*rows, *(s for s in found if s is not None)])
+
+
+def _stands(newest: Summary, known: Task | None, failed: _Failed) -> bool:
     """Whether an entrant's newest row stands, so that no other need be read."""
     return (
         leaderboard.unfit(newest, known) is None
         and Doubt.UNSIGNED_IMPORT not in newest.doubts
-        and newest.id not in leaderboard.refuted([newest, *against])
+        and newest.id not in _refuted([newest], failed)
     )
 
 
