@@ -50,11 +50,16 @@ def installed(entries: Iterable[str]) -> list[str]:
     """What of a sys.path is Python's own library or holds installed packages.
 
     Not the current folder, nor one that PYTHONPATH or `pip install -e` names: a pull request adds
-    an opt_einsum.py there, and torch imports it where no other is installed.
+    an opt_einsum.py there, and torch imports it where no other is installed.  A folder within an
+    installed package is one of them (nvidia-cutlass-dsl has its modules in such).
     """
     library = os.path.dirname(os.__file__)
-    kept = (e for e in entries if e == library or os.path.basename(e) in (*_SITES, *_BUILT))
-    return list(dict.fromkeys(kept))
+    return list(dict.fromkeys(e for e in entries if e == library or _is_installed(e)))
+
+
+def _is_installed(entry: str) -> bool:
+    parts = Path(entry).parts
+    return not {*parts}.isdisjoint(_SITES) or parts[-1:] in [(name,) for name in _BUILT]
 
 
 def site_directories() -> tuple[Path, ...]:

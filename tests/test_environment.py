@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -162,3 +163,17 @@ def test_bubblewrap_knows_every_option() -> None:
     args = command(privileged=True, devices=(Path("/dev/null"),)) + command(privileged=False)
     for option in {arg for arg in args if arg.startswith("--") and arg != "--"}:
         assert f"{option} " in text or f"{option}\n" in text, option
+
+
+def test_what_is_installed_is_on_the_path_and_no_checkout() -> None:
+    library = os.path.dirname(os.__file__)
+    kept = [
+        library,
+        f"{library}/lib-dynload",
+        "/usr/lib/python3/dist-packages",
+        "/venv/lib/python3.12/site-packages",
+        # of nvidia-cutlass-dsl, by its own .pth file
+        "/venv/lib/python3.12/site-packages/nvidia_cutlass_dsl/python_packages",
+    ]
+    dropped = ["", ".", "/repository", "/repository/src", "/usr/lib/python312.zip"]
+    assert environment.installed([*dropped, *kept, *kept]) == kept
