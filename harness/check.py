@@ -243,6 +243,8 @@ def _worst(part: _Part, shape: torch.Size) -> Worst:
 
 def _message(check: Check, nonfinite: int) -> str:
     share = 100 * check.mismatches / check.elements
+    if check.mismatches < check.elements:
+        share = min(share, 99.9)  # 100 is said of all
     text = f"{check.mismatches} of {check.elements} elements are wrong ({share:.3g} %)"
     if nonfinite:
         text += f", {nonfinite} of them NaN or infinite on one side only"

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 MAX_NAME = 100
+NOBODY = "anonymous"  # the author of a file that names none
 
 #: Control characters, formats (zero-width ones, right-to-left overrides), line and paragraph
 #: separators, lone surrogates and private characters, which every font draws otherwise.

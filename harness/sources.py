@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.model import Submission
-from harness.names import MAX_NAME, proper
+from harness.names import MAX_NAME, NOBODY, proper
 
 #: The incumbent's own limit is 1 MB; embedded sources and tables of honest ones stay below.
 MAX_SOURCE_BYTES = 1 << 20
@@ -44,7 +44,7 @@ def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
         name=proper(path.stem) or "unnamed",
         path=str(path),
         sha256=hashlib.sha256(raw).hexdigest(),
-        author=proper(author or _author(path, text) or "") or "anonymous",
+        author=proper(author or _author(path, text) or "") or NOBODY,
         # Bytes survive the round trip through JSON, whatever their encoding.
         source=raw.decode("utf-8", "surrogateescape"),
     )

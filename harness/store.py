@@ -138,13 +138,17 @@ class Store:
         return [(row.id, row.submission, row.author) for row in rows]
 
     def _latest_of(self, submission: str) -> list[tuple[str, str, str]]:
-        """The newest run of each author's submission of that name."""
+        """The newest run of each author's submission of that name.
+
+        Nobody's are of the only author there is: who signs a file has often run it before.
+        """
         newest: dict[str, tuple[str, str, str]] = {}
         query = sa.select(runs.c.id, runs.c.submission, runs.c.author)
         query = query.where(runs.c.submission == _text(submission))
         for row in self._rows(query.order_by(runs.c.created_ns.desc(), runs.c.id.desc())):
             newest.setdefault(row.author, (row.id, row.submission, row.author))
-        return list(newest.values())
+        found = list(newest.values())
+        return found if len(newest.keys() - {names.NOBODY}) > 1 else found[:1]
 
     def boards(self) -> tuple[tuple[str, str], ...]:
         """Task and device of every run, each pair once, in order."""

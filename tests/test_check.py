@@ -215,6 +215,14 @@ def test_the_message_counts_and_shows_the_worst() -> None:
     )
 
 
+@pytest.mark.parametrize(("right", "share"), [(0, "100 %"), (1, "99.9 %")])
+def test_all_elements_are_wrong_only_where_none_is_right(right: int, share: str) -> None:
+    expected = torch.ones(8448)
+    got = torch.zeros(8448)
+    got[:right] = 1
+    assert f"({share})" in failure_text(examine(got, expected))
+
+
 def test_the_worst_is_the_one_furthest_outside_its_own_bound() -> None:
     expected = torch.tensor([10_000.0, 0.0])
     got = torch.tensor([10_009.0, 0.5])  # larger, but within its bound of 10

@@ -598,8 +598,14 @@ def test_a_run_is_also_found_by_its_submissions_name_where_that_is_one_authors(
     for id, created in (("1a", 1), ("2b", 3), ("3c", 2)):
         store.add(make_run("mine", id=id, created=created))
     assert store.get("mine").id == "2b"
+    for id, created, latest in (("0a", 2, "2b"), ("0b", 5, "0b")):  # the same person's, unsigned
+        store.add(make_run("mine", author="anonymous", id=id, created=created))
+        assert store.get("mine").id == latest
     store.add(make_run("mine", author="another", id="4d", created=1))
-    told = "'mine' may be 2b (mine by ada), 4d (mine by another); name one by its id"
+    told = (
+        "'mine' may be 0b (mine by anonymous), 2b (mine by ada), 4d (mine by another); "
+        "name one by its id"
+    )
     with pytest.raises(UsageError, match=re.escape(told)):
         store.get("mine")
     with pytest.raises(UsageError, match="none of a submission of that name"):
