@@ -58,8 +58,8 @@ def installed(entries: Iterable[str]) -> list[str]:
 
 
 def _is_installed(entry: str) -> bool:
-    parts = Path(entry).parts
-    return not {*parts}.isdisjoint(_SITES) or parts[-1:] in [(name,) for name in _BUILT]
+    path = Path(entry)
+    return path.name in _BUILT or any(part in _SITES for part in path.parts)
 
 
 def site_directories() -> tuple[Path, ...]:

@@ -264,7 +264,7 @@ class Block:
     """The raw samples of one shape in one worker process, in the order they were taken."""
 
     process: int
-    calls: int  # calls per window: 1, or K
+    calls: int  # calls per window: 1; more in runs of before, beside single ones
     window_ns: tuple[int, ...]  # judge's estimate of the whole window, overhead removed
     claimed_ns: tuple[int, ...]  # the worker's own events for the same windows: testimony
     host_ns: tuple[int, ...] = ()  # host time of the call inside the worker: testimony

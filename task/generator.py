@@ -12,7 +12,7 @@ from task.types import input_t
 #: Rows of b and sfb; the kernels that the contest came from want N padded to one 128-row tile.
 ROWS_B = 128
 
-#: Input families, the contest's own first; families.py says what each one catches.
+#: Input families, the contest's own and what is timed first; families.py has the others.
 FAMILIES = ("competition", "needles", *families.HARD)
 
 
