@@ -94,15 +94,19 @@ class Measurement:
                 sampling.failed = self._sample(sampling, process, share_ns)
                 self._refuse_disturbed(sampling.failed)
             process += 1
+        outcomes = [self._outcome(s) for s in samplings]
+        if any(isinstance(o, Failed) and o.verdict is Verdict.IMPLAUSIBLE for o in outcomes):
+            # The bandwidth may be what is wrong: a stranger was at work when it was measured.
+            self._bench.end()
+            self._device.measure_floor()
+            outcomes = [self._outcome(s) for s in samplings]
         seed, inputs = self._task.ranked_seed, self._task.timed_inputs
-        return [
-            CaseResult(Case(CaseKind.BENCHMARK, s.shape, inputs, seed), self._outcome(s))
-            for s in samplings
-        ]
+        cases = (Case(CaseKind.BENCHMARK, s.shape, inputs, seed) for s in samplings)
+        return [CaseResult(case, outcome) for case, outcome in zip(cases, outcomes, strict=True)]
 
     def _refuse_disturbed(self, failed: Failed | None) -> None:
-        """Accuse nobody of tampering while a stranger's work delays ours.  Raises DeviceError."""
-        if failed is not None and failed.verdict is Verdict.TAMPERED:
+        """Blame nobody for what a stranger may have delayed.  Raises DeviceError."""
+        if failed is not None and failed.verdict in (Verdict.TAMPERED, Verdict.UNORDERED):
             stranger = self._device.disturbance()
             if stranger is not None:
                 raise DeviceError(f"{self._device.name}: {stranger}; nothing was measured")
@@ -166,7 +170,7 @@ class Measurement:
             sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
         audited = self._device.audit(process, windows)
         if isinstance(audited, Failed):
-            return audited
+            return _called(audited, sampling.facts)
         sampling.estimates.append(audited.estimate)
         sampling.blocks.extend(audited.blocks)
         sampling.facts.extend(audited.classes)
@@ -242,6 +246,22 @@ class Measurement:
                 left_ns=max(0, left_ns),
             )
         )
+
+
+def _called(audited: Failed, facts: Sequence[str]) -> Failed:
+    """What to call a claim that the judge's clock refutes.
+
+    Where work goes on beside the stream that the call's events are on, an honest program claims too
+    little as well.  The worker itself says so, which gives a forger a milder word and no time.
+    """
+    if audited.verdict is not Verdict.TAMPERED or "multi-stream" not in facts:
+        return audited
+    return Failed(
+        Verdict.UNORDERED,
+        f"{audited.message}: its second stream goes on after the call; "
+        "have the current stream wait for it",
+        audited.check,
+    )
 
 
 def _early(tripped: int, windows: int) -> str:

@@ -220,6 +220,9 @@ class Device(Protocol):
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         """The least time in which this device can read so many bytes, or None if unknown."""
 
+    def measure_floor(self) -> None:
+        """Read again, while no worker lives; a faster read than is known lowers the floor."""
+
 
 class Unbracketed:
     """What devices have in common on which no clock of the judge's runs: no bracket, no floor."""
@@ -246,6 +249,9 @@ class Unbracketed:
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         """Unknown: caches or copies make a bandwidth bound meaningless there."""
         return None
+
+    def measure_floor(self) -> None:
+        """Nothing to measure."""
 
 
 def observed(session: Session, *, repeats: int, trace: str, body: str = "") -> Observation | Failed:

@@ -287,3 +287,54 @@ def test_every_timed_call_gets_the_tasks_timed_inputs(monkeypatch: pytest.Monkey
     )
     made._fresh(SHAPE, Seeds(b"key"))
     assert asked == ["needles"]
+
+
+@pytest.mark.parametrize(("again", "verdict"), [(500.0, Verdict.PASSED), (1_000.0, "implausible")])
+def test_who_is_faster_than_the_device_reads_is_accused_by_a_fresh_measurement_alone(
+    again: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept may be from a moment at which strangers were at work."""
+    bench, floors = Bench(), [1_000.0]
+
+    def sample(self: Any, sampling: measure._Sampling, process: int, share_ns: int) -> None:
+        sampling.estimates.append(Estimate(process, (600.0,) * 30))
+        sampling.check = make_check()
+
+    def measure_floor() -> None:
+        assert bench.ended == BUDGET.fewest, "while a worker lives it can slow the read down"
+        floors[0] = again
+
+    monkeypatch.setattr(Measurement, "_sample", sample)
+    task: Any = SimpleNamespace(ranked_seed=1, timed_inputs="needles")
+    modules: Any = SimpleNamespace(compulsory_bytes=lambda n: n)
+    device: Any = SimpleNamespace(
+        name="cuda:0", tick_ns=1.0, floor_ns=lambda count: floors[0], measure_floor=measure_floor
+    )
+    nothing: Any = None
+    made: Any = bench
+    (result,) = Measurement(
+        task, modules, device, made, nothing, nothing, BUDGET, nothing, observe=False
+    ).run([SHAPE])
+    assert result.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [(("multi-stream",), Verdict.UNORDERED), (("graph",), Verdict.TAMPERED), ((), "tampered")],
+)
+def test_a_second_stream_that_nobody_waits_for_is_a_mistake_and_no_forgery(
+    facts: tuple[str, ...], verdict: str
+) -> None:
+    refuted = Failed(Verdict.TAMPERED, "0.03 us a call")
+    bench: Any = SimpleNamespace(observe=lambda inputs: SimpleNamespace(facts=facts))
+    device: Any = SimpleNamespace(name="cuda:0", audit=lambda process, windows: refuted)
+    preparer: Any = SimpleNamespace(prepare=lambda *_: None)
+    task: Any = SimpleNamespace(timed_inputs="needles")
+    nothing: Any = None
+    made = Measurement(
+        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=True
+    )
+    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
+    found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
+    assert found is not None and found.verdict == verdict
+    assert found.message.startswith("0.03 us a call")

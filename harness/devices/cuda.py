@@ -87,11 +87,9 @@ class CudaDevice:
         self._worker: int | None = None  # the top of the present worker's tree of processes
         self._calibration: Calibration | None = None
         self._free_bytes = 0
-        # Now: beside a worker it would be that worker's to slow down, for all later runs as well.
-        self._floor = floor.Floor(
-            self._bodies, index, self._gpu.driver_version(), alone=not self._others
-        )
-        self._floor.bandwidth()
+        # Now: beside a worker it would be that worker's to slow down.
+        self._floor = floor.Floor(self._bodies, index, self._gpu.driver_version())
+        self._floor.measure()
 
     @property
     def l2_bytes(self) -> int:
@@ -156,6 +154,9 @@ class CudaDevice:
 
     def floor_ns(self, compulsory_bytes: int) -> float | None:
         return self._floor.floor_ns(compulsory_bytes)
+
+    def measure_floor(self) -> None:
+        self._floor.measure()
 
     # -- the window ------------------------------------------------------------------------------
 
