@@ -15,7 +15,7 @@ CPU_BUDGET = Budget(processes=1, min_samples=5, max_samples=30, time_ns=30_000_0
 #: allows.  But on an H200 most of what 30 samples in each of 5 left (0.6% between the scores of ten
 #: runs) was the samples' own noise.
 CUDA_BUDGET = Budget(
-    processes=9,
+    processes=12,
     min_samples=50,
     max_samples=120,
     time_ns=30_000_000_000,

@@ -61,13 +61,9 @@ def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
     pauses = sorted(e.start_ns() for e in marks if e.name() == _BETWEEN)
     origin = min((start for start, _ in ranges), default=0)
     wanted = DeviceType.CUDA if cuda else DeviceType.CPU
-    device = [
-        e
-        for e in events
-        if e.device_type() == wanted
-        and e.name() not in (_CALL, _BETWEEN)
-        and _call_of(e.start_ns(), ranges, pauses) is not None
-    ]
+    ran = [e for e in events if e.device_type() == wanted and e.name() not in (_CALL, _BETWEEN)]
+    device = [e for e in ran if _call_of(e.start_ns(), ranges, pauses) is not None]
+    between = [e for e in ran if _call_of(e.start_ns(), ranges, pauses) is None]
     inside = [e for e in events if any(a <= e.start_ns() < b for a, b in ranges)]
     device.sort(key=lambda event: (event.start_ns(), -event.duration_ns()))
     by_call: dict[int, list[_Piece]] = {}
@@ -82,7 +78,7 @@ def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
         for call, pieces in by_call.items()
         for piece in _fitting(pieces if cuda else _outermost(pieces), room)
     ]
-    return {"kernels": kernels, "facts": _facts(device, inside) if cuda else []}
+    return {"kernels": kernels, "facts": _facts(device, inside, between) if cuda else []}
 
 
 class _Piece(NamedTuple):
@@ -136,12 +132,18 @@ def _call_of(start_ns: int, ranges: Sequence[tuple[int, int]], pauses: Sequence[
     return call if call >= 0 and sum(begin <= start_ns for begin in pauses) - 1 == call else None
 
 
-def _facts(device: Sequence[Any], inside: Sequence[Any]) -> list[str]:
+def _facts(device: Sequence[Any], inside: Sequence[Any], between: Sequence[Any]) -> list[str]:
+    """`between`: what ran between the calls, which is ours, on the current stream."""
     host = [event.name() for event in inside if event.device_type() == DeviceType.CPU]
+    graph = any("GraphLaunch" in name for name in host)
+    streams = {event.device_resource_id() for event in device}
+    current = {event.device_resource_id() for event in between}
     found = []
-    if len({event.device_resource_id() for event in device}) > 1:
+    # A call may have all of its work on one stream that is not the current one; a graph's kernels
+    # are on streams of the driver's choice.
+    if len(streams) > 1 or (current and not graph and streams - current):
         found.append("multi-stream")
-    if any("GraphLaunch" in name for name in host):
+    if graph:
         found.append("graph")
     if any(word in name and "Async" not in name for name in host for word in _WAITS):
         found.append("synchronises")
