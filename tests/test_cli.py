@@ -23,6 +23,7 @@ from harness.sources import read_submission
 from harness.store import open_store
 from tests.fakes import make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
+from tests.workers import require_rank
 
 HONEST = SUBMISSIONS / "honest.py"
 DOUBLE = ROOT / "tests/problems/double"
@@ -314,6 +315,7 @@ def test_a_batch_is_judged_and_stored_file_by_file_whatever_one_of_them_does(fol
 @pytest.mark.timeout(300)
 def test_several_runs_end_with_a_count_of_them_and_with_who_leads(folder: Path) -> None:
     """The last file's sentence stood there alone."""
+    require_rank()
     root = small_task(folder / "task", "double")
     shutil.copy(HONEST, folder / "second.py")
     files = [str(HONEST), str(folder / "second.py"), str(SUBMISSIONS / "raises.py")]
@@ -342,6 +344,7 @@ def test_a_run_and_its_board_come_through_an_ascii_locale_and_an_empty_environme
     folder: Path,
 ) -> None:
     """B19, B62, B68: what cron and CI have."""
+    require_rank()
     root = small_task(folder / "task", "double")
     bare = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PATH": "/usr/bin"}
     bare["HOME"] = str(folder)

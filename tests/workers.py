@@ -17,7 +17,8 @@ import pytest
 
 from harness import isolation, landlock, sandbox
 from harness.environment import default_readable, worker_environment
-from harness.model import Isolation, Limits
+from harness.model import Doubt, Isolation, IsolationPolicy, Limits
+from harness.render.words import DOUBTS as WHY
 from harness.sandbox import Confined, Plan
 
 DEADLINE_S = 20.0
@@ -32,6 +33,14 @@ def require(level: Isolation) -> None:
     if _machine_has(level):
         pytest.fail(f"this machine can do it, and yet: {report.reason}")
     pytest.skip(f"{report.reason}; {report.remedy}")
+
+
+def require_rank() -> None:
+    """Skip, with the reason, where nothing is ranked: the worker of root would be root as well."""
+    level = isolation.choose(IsolationPolicy.AUTO)
+    report = next(report for report in isolation.levels() if report.level is level)
+    if report.proof is not None and report.proof.root:
+        pytest.skip(f"nobody is ranked here: {WHY[Doubt.ROOT_WORKER]}")
 
 
 def _machine_has(level: Isolation) -> bool:

@@ -18,7 +18,8 @@ DOUBTS: dict[Doubt, str] = {
     Doubt.REDUCED_PRECISION: "right within the task's tolerance, but less exact than float32 "
     "sums; accumulate wider",
     Doubt.EMULATED: "this device lacks the hardware and something stood in for it; never ranked",
-    Doubt.ROOT_WORKER: "the submission ran as root; never ranked; run the harness as another user",
+    Doubt.ROOT_WORKER: "the submission ran as root; never ranked; run the harness as another "
+    "user, or install bubblewrap",
     Doubt.SHARED_GPU: "other work or MPS shares this GPU; never ranked; free the GPU",
     Doubt.SHARED_CPU: "other programs kept the processors busy while it was timed; end them and "
     "run it again",

@@ -1,9 +1,8 @@
-"""Right: what works in a file must work here: source, dataclasses, child processes."""
+"""Right: what works in a file must work here: its source, dataclasses."""
 
 from __future__ import annotations
 
 import inspect
-import multiprocessing
 from dataclasses import dataclass
 
 
@@ -18,12 +17,3 @@ def custom_kernel(data):
 
 assert "Factor(2.0)" in inspect.getsource(custom_kernel)
 assert __name__ == "submission" and __file__.endswith(".py")
-
-
-def square(x):
-    return x * x
-
-
-if multiprocessing.current_process().name == "MainProcess":
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert pool.map(square, [1, 2, 3]) == [1, 4, 9]
