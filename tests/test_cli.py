@@ -325,10 +325,8 @@ def test_several_runs_end_with_a_count_of_them_and_with_who_leads(folder: Path) 
     *_, before, count, board = done.stdout.decode().splitlines()
     assert (before, count) == ("", "2 passed, 1 failed")
     assert board.endswith(("as long.", "is within noise."))
-    done = program("run", *files, *common, "--no-store", "--mode", "test")
-    assert done.stdout.decode().splitlines()[-1] == "2 passed, 1 failed"
-    done = program("run", files[0], *common, "--no-store", "--mode", "test")
-    assert done.stdout.decode().splitlines()[-1].startswith("honest passed")
+    done = program("run", *files[1:], *common, "--no-store", "--mode", "test")
+    assert done.stdout.decode().splitlines()[-1] == "1 passed, 1 failed"
 
 
 def test_a_file_without_its_ending_is_guessed_at(harness: Harness, folder: Path) -> None:
@@ -355,7 +353,7 @@ def test_a_run_and_its_board_come_through_an_ascii_locale_and_an_empty_environme
     )
 
     assert done.returncode == 0, done.stderr
-    assert b"honest passed" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(b"honest passed")  # a single run is not counted
     (done.stdout + done.stderr).decode("ascii")
     assert b"Traceback" not in done.stderr and b"\x1b" not in done.stdout + done.stderr
     board = program("leaderboard", *common, environment=bare)
