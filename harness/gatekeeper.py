@@ -54,6 +54,7 @@ class Gatekeeper:
         self._cache, self._facts, self._baseline = cache, facts, baseline
         self._warn = warn
         self._device = conditions.device
+        self._right: set[str] = set()  # paths of those that passed every case
 
     def run(
         self,
@@ -82,7 +83,7 @@ class Gatekeeper:
                     findings.append(self._one(submission, kept.get(path), bases.get(path), label))
         except KeyboardInterrupt:
             interrupted = True
-            findings += [_unreached(s) for s in submissions[len(findings) :]]
+            findings += [self._unreached(s) for s in submissions[len(findings) :]]
         return GateReport(
             task=self._task.name,
             device=self._device,
@@ -143,6 +144,7 @@ class Gatekeeper:
             self._device = run.device.name
             if self._baseline is None or finding.state is not State.VERIFIED:
                 return finding
+            self._right.add(submission.path)
             return gate.with_speed(
                 finding,
                 self._speed(submission, self._baseline, base, label),
@@ -154,6 +156,12 @@ class Gatekeeper:
         except HarnessError as error:
             # The others may still be judged; the exit code says that this was not their fault.
             return Finding(submission, State.BROKEN, str(error))
+
+    def _unreached(self, submission: Submission) -> Finding:
+        message = "interrupted before it was judged to the end"
+        if submission.path in self._right:
+            message = "it passed every case; interrupted while its time was compared"
+        return Finding(submission, State.BROKEN, message)
 
     def _speed(
         self, submission: Submission, baseline: Baseline, base: Submission | None, label: str
@@ -217,7 +225,3 @@ class Gatekeeper:
                 "they stand, and are found again next time"
             )
             self._cache = None
-
-
-def _unreached(submission: Submission) -> Finding:
-    return Finding(submission, State.BROKEN, "interrupted before it was judged to the end")

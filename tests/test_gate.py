@@ -258,6 +258,21 @@ def test_ctrl_c_reports_what_was_found_and_the_rest_as_not_judged(
     assert errors == ("2" if name == "stop" else "3")
 
 
+def test_ctrl_c_in_a_comparison_says_that_the_cases_were_passed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pace(job: Job, shape: Shape) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool, "run_job", FakeJudge(pace))
+    write(root, "good", "better")
+    files = ["submissions/better.py", "submissions/good.py"]
+    assert gate(*files, "--baseline", "submissions/good.py") == 130
+    better, good = capsys.readouterr().out.split("submissions/good.py")
+    assert "it passed every case; interrupted while its time was compared" in better
+    assert "interrupted before it was judged to the end" in good
+
+
 def test_a_signal_before_the_first_judgement_leaves_a_report_too(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
