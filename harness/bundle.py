@@ -49,6 +49,9 @@ _AHEAD_NS = 300_000_000_000
 #: Twelve hexadecimal digits, as judge.py makes them: any other could be a submission's name.
 _ID = re.compile(r"[0-9a-f]{12}")
 _KINDS = ("cpu", "cuda")
+#: No call that writes an answer takes less: by a host's clock it goes to another process and back
+#: (0.3 ms measured), on a GPU it launches a kernel (1.8 us on an H200).
+_LEAST_NS = {Clock.HOST: 5_000.0, Clock.WORKER: 500.0, Clock.JUDGE: 500.0}
 #: No clock that times are read from steps by more.
 _COARSEST_NS = 1000.0
 _BESIDE_THE_CENTRE = ("mean_ns", "std_ns", "best_ns", "worst_ns", "host_median_ns")
@@ -264,8 +267,13 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
         found.append("its interval is wider than its samples make it")
     if timing.stop is Stop.PRECISION and _half_width(blocks, between=0.0) > stats.NOISY_SHARE:
         found.append("its samples are not as precise as its stop says")
-    if timing.floor_ns is not None and timing.median_ns < FLOOR_SHARE * timing.floor_ns:
-        found.append("it is faster than its device's floor")
+    if timing.floor_ns is not None:
+        if not leaderboard.is_time(timing.floor_ns):
+            found.append("its floor is no time")
+        elif timing.median_ns < FLOOR_SHARE * timing.floor_ns:
+            found.append("it is faster than its device's floor")
+    if timing.median_ns < _LEAST_NS[clock]:
+        found.append("it is shorter than a call that does nothing")
     return found
 
 

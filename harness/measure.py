@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness import stats, timing, trial, verdicts
@@ -81,10 +81,15 @@ class Measurement:
         begin_ns = time.monotonic_ns()
         process = 0
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
+            live = [s for s in samplings if s.failed is None]
             if process > 0:
                 self._bench.end()
-                self._bench.alive()  # a failure shows in the first window, which tries again
-            live = [s for s in samplings if s.failed is None]
+                gone = self._bench.alive()
+                if isinstance(gone, Failed):
+                    # Another one instead, and a submission could leave the processes it dislikes.
+                    for sampling in live:
+                        sampling.failed = gone
+                    break
             left = self._budget.processes - process - 1
             self._bench.spawn_ahead(min(left, _SPARE_CORES))
             random.SystemRandom().shuffle(live)
@@ -165,16 +170,22 @@ class Measurement:
         """Ask once what kind of calls these are, and have the device audit the process."""
         if waits(windows):
             sampling.facts.append("synchronises")
-        if process == 0 and self._observe and self._device.name != "cpu":
-            seen = self._bench.observe(self._fresh(sampling.shape, self._seeds.stream("seen")))
-            sampling.facts.extend(() if isinstance(seen, Failed) else seen.facts)
+        if process == 0 and self._observe:
+            sampling.facts.extend(self._seen(sampling))
         audited = self._device.audit(process, windows)
         if isinstance(audited, Failed):
-            return _called(audited, sampling.facts)
+            return _called(audited, lambda: self._seen(sampling))
         sampling.estimates.append(audited.estimate)
         sampling.blocks.extend(audited.blocks)
         sampling.facts.extend(audited.classes)
         return None
+
+    def _seen(self, sampling: _Sampling) -> tuple[str, ...]:
+        """What kind of calls these are by the worker's own profiler; nothing on a CPU."""
+        if self._device.name == "cpu":
+            return ()
+        seen = self._bench.observe(self._fresh(sampling.shape, self._seeds.stream("seen")))
+        return () if isinstance(seen, Failed) else seen.facts
 
     def _warm_up(self, sampling: _Sampling) -> Failed | None:
         """Checked, untimed windows in the measured regime until the time stands still."""
@@ -248,13 +259,13 @@ class Measurement:
         )
 
 
-def _called(audited: Failed, facts: Sequence[str]) -> Failed:
-    """What to call a claim that the judge's clock refutes.
+def _called(audited: Failed, seen: Callable[[], Sequence[str]]) -> Failed:
+    """What to call a claim that the judge's clock refutes; `seen` asks the worker's profiler.
 
     Where work goes on beside the stream that the call's events are on, an honest program claims too
     little as well.  The worker itself says so, which gives a forger a milder word and no time.
     """
-    if audited.verdict is not Verdict.TAMPERED or "multi-stream" not in facts:
+    if audited.verdict is not Verdict.TAMPERED or "multi-stream" not in seen():
         return audited
     return Failed(
         Verdict.UNORDERED,

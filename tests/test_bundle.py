@@ -150,6 +150,21 @@ def test_a_newer_schema_a_missing_field_and_a_run_twice_are_refused() -> None:
 # Arithmetic
 
 
+@pytest.mark.parametrize("floor_ns", [-5.0, -math.inf, math.nan, 0.0])
+def test_a_floor_that_is_no_time_is_none(floor_ns: float) -> None:
+    made = with_timing(
+        sampled_run(clock=Clock.WORKER), lambda t: dataclasses.replace(t, floor_ns=floor_ns)
+    )
+    assert any("its floor is no time" in problem for problem in bundle.problems(made))
+
+
+@pytest.mark.parametrize(("clock", "least_us"), [(Clock.HOST, 5.0), (Clock.WORKER, 0.5)])
+def test_no_call_is_shorter_than_one_that_does_nothing(clock: Clock, least_us: float) -> None:
+    for share, said in ((0.9, 3), (1.1, 0)):
+        made = sampled_run(clock=clock, times_us=(share * least_us,) * 3)
+        assert sum("that does nothing" in p for p in bundle.problems(made)) == said
+
+
 def with_timing(run: Run, change: Callable[[Timing], Timing]) -> Run:
     """The run with its last shape's timing changed."""
     *cases, last = run.cases

@@ -39,19 +39,24 @@ BUDGET = Budget(processes=7, min_samples=30, max_samples=120, time_ns=1_000, few
 
 
 class Bench:
-    """Counts the workers."""
+    """Counts the workers; of `leaves` processes the next one is gone at its import."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: int | None = None) -> None:
         self.ended = 0
         self.ahead: list[int] = []
+        self.leaves = leaves
 
     def end(self) -> None:
         self.ended += 1
 
-    def alive(self) -> None: ...
+    def alive(self) -> Failed | None:
+        return GONE if self.ended == self.leaves else None
 
     def spawn_ahead(self, count: int) -> None:
         self.ahead.append(count)
+
+
+GONE = Failed(Verdict.CRASHED, "its process ended (exit code 1) while it was imported")
 
 
 def processes(
@@ -318,12 +323,34 @@ def test_who_is_faster_than_the_device_reads_is_accused_by_a_fresh_measurement_a
     assert result.verdict == verdict
 
 
+def test_a_process_that_leaves_before_it_is_timed_is_replaced_by_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who may leave the processes that are slow picks those that count."""
+    bench = Bench(leaves=2)
+
+    def sample(self: Any, sampling: measure._Sampling, process: int, share_ns: int) -> None:
+        sampling.estimates.append(Estimate(process, (600.0,) * 30))
+
+    monkeypatch.setattr(Measurement, "_sample", sample)
+    task: Any = SimpleNamespace(ranked_seed=1, timed_inputs="needles")
+    device: Any = SimpleNamespace(name="cuda:0", tick_ns=1.0)
+    nothing: Any = None
+    made: Any = bench
+    results = Measurement(
+        task, nothing, device, made, nothing, nothing, BUDGET, nothing, observe=False
+    ).run([SHAPE, Shape((("n", 16),))])
+    assert [result.outcome for result in results] == [GONE, GONE]
+    assert bench.ended == 2
+
+
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [(("multi-stream",), Verdict.UNORDERED), (("graph",), Verdict.TAMPERED), ((), "tampered")],
 )
+@pytest.mark.parametrize("observe", [True, False])  # run; gate and compare
 def test_a_second_stream_that_nobody_waits_for_is_a_mistake_and_no_forgery(
-    facts: tuple[str, ...], verdict: str
+    facts: tuple[str, ...], verdict: str, observe: bool
 ) -> None:
     refuted = Failed(Verdict.TAMPERED, "0.03 us a call")
     bench: Any = SimpleNamespace(observe=lambda inputs: SimpleNamespace(facts=facts))
@@ -332,7 +359,7 @@ def test_a_second_stream_that_nobody_waits_for_is_a_mistake_and_no_forgery(
     task: Any = SimpleNamespace(timed_inputs="needles")
     nothing: Any = None
     made = Measurement(
-        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=True
+        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=observe
     )
     window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
     found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])

@@ -156,6 +156,7 @@ class CudaDevice:
         return self._floor.floor_ns(compulsory_bytes)
 
     def measure_floor(self) -> None:
+        self._gpu.lasting_processes(DRAIN_NS)  # a worker that was killed may be on its way out
         self._floor.measure()
 
     # -- the window ------------------------------------------------------------------------------

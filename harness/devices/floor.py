@@ -42,7 +42,8 @@ class Floor:
     def measure(self) -> None:
         """Read now; a faster one than is known takes its place."""
         bytes_per_s, whole = self._measure()
-        self._bandwidth = bandwidth.best(self._key, bytes_per_s, keep=whole)
+        best = bandwidth.best(self._key, bytes_per_s, keep=whole)
+        self._bandwidth = max(best, self._bandwidth or 0.0)
 
     def _measure(self) -> tuple[float, bool]:
         """Bytes per second, and whether there was memory for a read that is long enough."""
