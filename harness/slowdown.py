@@ -22,6 +22,9 @@ LOOKS = 3
 #: Pairs that an answer needs, however little time there is, and the most that are taken.
 LEAST_PAIRS = 2
 MOST_PAIRS = LOOKS * sum(processes for _, processes in GROUP) // 2
+#: An interval that reaches to so many times the estimate is Student's way to say that nothing is
+#: known: two pairs on a busy CPU gave -100% to +76,540%.
+OPEN = 4.0
 #: Chance of a false alarm about a submission that is exactly as much slower as is allowed, over all
 #: its shapes and all looks together; and of letting a shape pass that is slower than allowed.
 ALPHA = 0.05
@@ -64,8 +67,10 @@ class ShapeSpeed:
 
     @property
     def percent(self) -> str:
-        """`+3.1% (+2.8% to +3.4%)`."""
+        """`+3.10% (+2.80% to +3.40%)`; of an interval that says nothing, why."""
         change, low, high = map(_percent, (self.ratio, self.low, self.high))
+        if self.high > self.ratio * OPEN:
+            return f"{change} ({self.pairs} pairs this far apart give no interval)"
         return f"{change} ({low} to {high})"
 
 
@@ -189,6 +194,4 @@ def _p_above(centre: float, error: float, freedom: int, allowed: float) -> float
 
 
 def _percent(ratio: float) -> str:
-    """`+3.10%`; from two pairs an end can be a number of thirty digits."""
-    change = 100 * (ratio - 1)
-    return f"{change:+.2f}%" if change < 100_000 else f"{change:+.0e}%"
+    return f"{100 * (ratio - 1):+.2f}%"
