@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,10 +54,14 @@ def put(file: Path, data: bytes) -> None:
             stream.write(data)
         return
     end = Path(os.path.realpath(file))
-    half = end.with_name(f".{end.name}.{os.getpid()}")
-    try:
-        half.write_bytes(data)
-        half.replace(end)
-    except OSError:
-        half.unlink(missing_ok=True)
-        raise
+    # A pull request may have committed a link under any name that it can guess, as one for every
+    # process number: the name is drawn, and what is there already is never opened.
+    half = end.with_name(f".{secrets.token_hex(8)}.new")
+    with half.open("xb") as stream:
+        try:
+            stream.write(data)
+            stream.flush()
+            half.replace(end)
+        except BaseException:
+            half.unlink(missing_ok=True)
+            raise

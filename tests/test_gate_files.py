@@ -511,6 +511,43 @@ def test_a_report_may_follow_a_link_that_no_checkout_holds(root: Path, judge: Fa
     assert (root / "gate.xml").exists() and (root.parent / "disk" / "gate.xml").exists()
 
 
+@pytest.mark.parametrize("named", ["by process", "as drawn"])
+def test_a_report_is_not_written_through_a_link_where_its_first_half_would_be(
+    named: str, root: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull request committed `.gate.xml.PID` for thousands of process numbers."""
+    (root / "README.md").write_text("precious\n")
+    (root / "report").mkdir()
+    if named == "as drawn":
+        monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    name = ".guessed.new" if named == "as drawn" else f".gate.xml.{os.getpid()}"
+    link = root / "report" / name
+    link.symlink_to("../README.md")
+    written = gate("submissions/good.py", "--junit", "report/gate.xml") == 0
+    assert written is (named == "by process"), "a name that is taken is an error"
+    assert (root / "README.md").read_text() == "precious\n"
+    assert link.is_symlink()
+    assert (root / "report" / "gate.xml").exists() is written
+
+
+def test_a_report_has_the_mode_of_an_ordinary_new_file_and_leaves_no_half(
+    root: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        assert gate("submissions/good.py", "--junit", "out/r.xml") == 0
+    finally:
+        os.umask(before)
+    assert (root / "out" / "r.xml").stat().st_mode & 0o777 == 0o640
+
+    def broken(self: Path, end: Path) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "replace", broken)
+    assert gate("submissions/good.py", "--junit", "out/r.xml") == 3
+    assert [path.name for path in (root / "out").iterdir()] == ["r.xml"]
+
+
 @pytest.mark.parametrize("kind", ["relative", "absolute"])
 def test_no_folder_is_made_outside_of_the_current_one(
     kind: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
