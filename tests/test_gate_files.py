@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness import bundle, environment, pool
+from harness import bundle, environment, machine, pool
+from harness.compile_cache import cache_key
 from harness.devices import nvml
 from harness.model import Job, Mode
 from harness.revision import repository
@@ -275,9 +276,42 @@ def test_a_default_folder_in_the_checkout_is_a_warning_and_neither_read_nor_writ
     judge.seen.clear()
     assert gate("submissions/*.py") == 0
     assert judged(judge) == ["better.py", "good.py"]
-    folder = root / ".cache" / "kernel-harness" / "verdicts"
+    folder = root / ".cache" / "kernel-harness"
     assert f"harness: warning: {folder}: lies in the checkout {root}" in capsys.readouterr().err
     assert set((root / ".cache").rglob("*")) == before
+
+
+#: Wrong where its compile cache has something for it.
+COMPILED = """
+import os
+found = os.path.exists(os.environ["XDG_CACHE_HOME"] + "/made")
+
+def custom_kernel(data):
+    return data[0] * (3 if found else 2)
+"""
+
+
+def test_code_that_a_checkout_brings_as_compiled_is_not_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is found by a hash of the source and public versions: a stranger's for the baseline."""
+    (root / "submissions" / "compiled.py").write_text(COMPILED)
+    source = read_submission(root / "submissions" / "compiled.py", None).sha256
+    key = cache_key(source, *(f"{name}={version}" for name, version in machine.versions()))
+    entry = machine.cache_folder() / "compiled" / key / "xdg"
+    entry.mkdir(parents=True)
+    (entry / "made").touch()
+    assert gate("submissions/compiled.py", "--no-cache") == 1, "outside of a checkout it is used"
+
+    (root.parent / "cache").rename(root / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", ".cache")
+    before = {path: path.stat().st_mtime_ns for path in (root / ".cache").rglob("*")}
+    capsys.readouterr()
+    assert gate("submissions/compiled.py", "--no-cache") == 0
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1 and "compiled code, so nothing is read or kept there" in said
+    assert {path: path.stat().st_mtime_ns for path in (root / ".cache").rglob("*")} == before
+    assert os.environ["XDG_CACHE_HOME"] == ".cache"
 
 
 def test_nor_from_the_repository_around_the_task_or_the_one_it_is_a_submodule_of(

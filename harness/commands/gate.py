@@ -65,6 +65,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
 
     Exit code: 0 all verified, 1 some submission is not, 2 usage, 3 the machine failed.
     """
+    from harness.commands.gate_cache import clean_cache
     from harness.commands.run import interruptible
     from harness.task import load
 
@@ -85,10 +86,12 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     reports.refuse_targets([*paths, *baseline], root)
     task = load(root)
     paths, unchanged = judged(paths, root, chosen["changed"])
-    gatekeeper, right, submissions = _prepare(task, root, paths, chosen)
-    with reports.proven_writable(), interruptible():
-        report = gatekeeper.run(right, submissions, unchanged)
-        reports.write(report)
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    with clean_cache(root=root, paths=paths, workspace=workspace):
+        gatekeeper, right, submissions = _prepare(task, root, paths, chosen)
+        with reports.proven_writable(), interruptible():
+            report = gatekeeper.run(right, submissions, unchanged)
+            reports.write(report)
     if report.interrupted:
         raise KeyboardInterrupt
     return report.exit_code

@@ -1,9 +1,11 @@
-"""Where `harness gate` keeps verdicts: never where a pull request can put one."""
+"""Where `harness gate` and its judges keep things: never where a pull request can put one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import machine
@@ -11,6 +13,36 @@ from harness.commands.gate_files import checkouts_of, real
 from harness.commands.gate_reports import warn
 from harness.errors import UsageError
 from harness.verdict_cache import VerdictCache
+
+#: What machine.cache_folder goes by first.
+_VARIABLE = "XDG_CACHE_HOME"
+
+
+@contextlib.contextmanager
+def clean_cache(*, root: Path, paths: Sequence[Path], workspace: str | None) -> Iterator[None]:
+    """Where the user's cache lies in a checkout, have one that begins empty and ends with the gate.
+
+    Judges believe what they find there: code that a pull request committed under the name of the
+    baseline's would make the baseline slow.  They take the variable from us.
+    """
+    folder = machine.cache_folder()
+    checkout = _checkout_around(folder, root, paths, workspace)
+    if checkout is None:
+        yield
+        return
+    warn(
+        f"{folder}: lies in the checkout {checkout}, where a pull request could commit verdicts "
+        "and compiled code, so nothing is read or kept there; set XDG_CACHE_HOME to another folder"
+    )
+    before = os.environ.get(_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True) as empty:
+        os.environ[_VARIABLE] = empty
+        try:
+            yield
+        finally:
+            del os.environ[_VARIABLE]
+            if before is not None:
+                os.environ[_VARIABLE] = before
 
 
 def kept_verdicts(
@@ -28,9 +60,7 @@ def kept_verdicts(
     if folder is not None and folder.exists() and not folder.is_dir():
         raise UsageError(f"--cache {folder}: is not a folder")
     chosen = folder or machine.cache_folder() / "verdicts"
-    # As it is named, too: a link in the checkout may lead to anything else a stranger can fill.
-    ends = (Path(os.path.abspath(chosen)), real(chosen))
-    checkout = _checkout_around(ends, root, paths, workspace)
+    checkout = _checkout_around(chosen, root, paths, workspace)
     if checkout is None:
         return VerdictCache(chosen)
     reason = f"lies in the checkout {checkout}, where a pull request could commit verdicts"
@@ -44,9 +74,11 @@ def kept_verdicts(
 
 
 def _checkout_around(
-    ends: Sequence[Path], root: Path, paths: Sequence[Path], workspace: str | None
+    folder: Path, root: Path, paths: Sequence[Path], workspace: str | None
 ) -> Path | None:
-    """The checkout of the task, of a submission or of the CI's job that one of these lies in."""
+    """The checkout of the task, of a submission or of the CI's job that a folder lies in."""
+    # As it is named, too: a link in the checkout may lead to anything else a stranger can fill.
+    ends = (Path(os.path.abspath(folder)), real(folder))
     checkouts = checkouts_of([root, *(real(path).parent for path in paths)], workspace) | {root}
     around = {place for end in ends for place in (end, *end.parents)}
     return min(checkouts & around, default=None)
