@@ -443,6 +443,38 @@ def test_many_files_are_compared_by_one_listing(
     assert len(asked) == 3
 
 
+# -- links to submissions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkout", ["with git", "the job's"])
+def test_a_link_beside_the_task_compares_no_submission_with_itself(
+    checkout: str,
+    root: Path,
+    judge: FakeJudge,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At the baseline's commit, too, `team/good.py` behind `team -> old` is `old/good.py`."""
+    top = tmp_path / "top"
+    shutil.copytree(root, top / "problems" / "double", ignore=shutil.ignore_patterns(".git"))
+    (top / "problems" / "double" / "submissions").rename(top / "old")
+    (top / "team").symlink_to("old")
+    (tmp_path / "disk").symlink_to("top")
+    if checkout == "with git":
+        git(top, "init", "-q")
+    else:
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(top))
+    task = f"--problem={top}/problems/double"
+    for stand, name in ((top, "team"), (tmp_path, "top/team"), (tmp_path, "disk/team")):
+        monkeypatch.chdir(stand)
+        assert gate(f"{name}/good.py", task) == 2
+        said = f"{name}/good.py: lies behind {stand}/{name}, which is a link; the gate judges files"
+        assert said in capsys.readouterr().err
+    assert judge.seen == []
+    assert gate("disk/old/good.py", task) == 0, "a link to the checkout is its owner's"
+
+
 # -- reports over other people's files ------------------------------------------------------------
 
 

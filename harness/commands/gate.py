@@ -74,7 +74,8 @@ def command(files: Sequence[str], **chosen: Any) -> int:
         raise click.UsageError("Missing argument 'FILE...'.", click.get_current_context())
     paths = expand(files)
     root = find_task(chosen["problem"], paths)
-    refuse_links(paths, root)
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    refuse_links(paths, root, workspace)
     paths = distinct(paths)
     reports = Reports(
         junit=chosen["junit"],
@@ -86,7 +87,6 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     reports.refuse_targets([*paths, *baseline], root)
     task = load(root)
     paths, unchanged = judged(paths, root, chosen["changed"])
-    workspace = os.environ.get("GITHUB_WORKSPACE")
     with clean_cache(root=root, paths=paths, workspace=workspace):
         gatekeeper, right, submissions = _prepare(task, root, paths, chosen)
         with reports.proven_writable(), interruptible():

@@ -52,19 +52,20 @@ def find_task(problem: Path | None, paths: Sequence[Path]) -> Path:
     return find_root(problem, Path.cwd(), paths[0])
 
 
-def refuse_links(paths: Sequence[Path], root: Path) -> None:
-    """Refuse links that a submission's author may have made.
+def refuse_links(paths: Sequence[Path], root: Path, workspace: str | None) -> None:
+    """Refuse links that a submission's author may have made: those in the task, or in any checkout.
 
     Through one, a report would quote any file that we can read, and a submission could be compared
-    with itself.  How the task's folder is reached is its owner's choice.
+    with itself.  How a checkout is reached is its owner's choice.
     """
     for path in paths:
         whole = Path.cwd() / path
         for step in (whole, *whole.parents):
             if not step.is_symlink():
                 continue
-            lies_in = step.parent.resolve()
-            if step == whole or root in (lies_in, *lies_in.parents):
+            lies_in = real(step.parent)
+            checkouts = checkouts_of([lies_in], workspace) | {root}
+            if step == whole or checkouts & {lies_in, *lies_in.parents}:
                 what = "is a link" if step == whole else f"lies behind {step}, which is a link"
                 raise UsageError(f"{path}: {what}; the gate judges files: name what it points to")
 
