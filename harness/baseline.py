@@ -94,6 +94,8 @@ def _ranked(raw: bytes, name: str) -> tuple[Shape, ...]:
         return tuple(
             Shape(tuple((axis, int(row[axis])) for axis in axes)) for row in document["ranked"]
         )
+    except RecursionError:
+        raise UsageError(f"{name}: its ranked shapes cannot be read (nested too deeply)") from None
     except (yaml.YAMLError, LookupError, TypeError, ArithmeticError, ValueError) as error:
         raise UsageError(f"{name}: its ranked shapes cannot be read ({error})") from None
 

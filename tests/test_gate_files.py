@@ -378,6 +378,18 @@ def test_a_whole_name_that_is_a_file_too_leaves_the_commit(
     assert f"or {git(root, 'rev-parse', 'HEAD')} for the revision" in capsys.readouterr().err
 
 
+def test_an_older_shapes_file_nested_without_end_is_refused(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = (root / "shapes.yaml").read_text()
+    (root / "shapes.yaml").write_text("[" * 5000)
+    commit(root)
+    (root / "shapes.yaml").write_text(good)
+    assert gate("submissions/good.py", "--baseline", "HEAD") == 2
+    said = "harness: HEAD:shapes.yaml: its ranked shapes cannot be read (nested too deeply)\n"
+    assert capsys.readouterr().err == said
+
+
 # -- bytes that .gitattributes changes ------------------------------------------------------------
 
 
