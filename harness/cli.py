@@ -164,9 +164,12 @@ def run(arguments: list[str]) -> int:
         _flush_or_drop()
         return 2 if isinstance(error, UsageError) else 3
     except OSError as error:
-        # What is left is our own output: a full disk behind `> FILE`.
         if debug:
             _say(traceback.format_exc())
+        if isinstance(error, FileNotFoundError) and _folder_is_gone():
+            _say("the current folder does not exist any more; cd to one that does")
+            return 2
+        # What is left is our own output: a full disk behind `> FILE`.
         _say(f"the output cannot be written ({error.strerror or error})")
         _flush_or_drop()
         return 3
@@ -174,6 +177,14 @@ def run(arguments: list[str]) -> int:
         _say(f"a fault of the harness, please report it\n{traceback.format_exc()}")
         _flush_or_drop()
         return 3
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _flush_or_drop() -> None:

@@ -391,6 +391,21 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["leaderboard", "run x.py", "gate x.py"])
+def test_in_a_folder_that_is_gone_that_is_said(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.run(command.split()) == 2
+    said = "harness: the current folder does not exist any more; cd to one that does\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_closed_output_is_no_crash() -> None:
     script = f"{sys.executable} -m harness --help >&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
