@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import importlib.util
 import inspect
+import keyword
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,8 @@ _LEAST = 0.001
 
 _REQUIRED = ("name", "axes", "tolerance", "inputs", "tests", "ranked")
 _KEYS = (*_REQUIRED, "multiple_of", "hard", "timed_inputs", "ranked_seed", "limits")
-_ROW_KEYS = ("seed", "inputs", "light_speed_us")
+#: No axis: keys of a row, and what generate_input is given beside the sizes.
+_TAKEN = ("seed", "inputs", "light_speed_us", "device")
 
 
 def find_root(problem: Path | None, start: Path, submission: Path | None) -> Path:
@@ -203,7 +205,9 @@ class _Rows:
 def _axes(value: Value) -> tuple[str, ...]:
     axes = _names(value)
     for item, axis in zip(value.items(), axes, strict=True):
-        if not axis.isidentifier() or axis in _ROW_KEYS:
+        if axis in _TAKEN:
+            raise item.error(f"{axis!r} cannot name an axis, it has a meaning", "Use another name")
+        if not axis.isidentifier() or keyword.iskeyword(axis):
             raise item.error(f"{axis!r} cannot name an axis", "Use a name that Python allows")
     return axes
 

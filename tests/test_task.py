@@ -144,7 +144,12 @@ BAD = [
     ("[easy, mean, nasty]", "[1, 2]", "5: an entry of inputs is a whole number"),
     ("[easy, mean, nasty]", "easy", "5: inputs is text ('easy'). Write a list"),
     ("name: sample", "name: sample\ntimed_inputs: nasy", "2: 'nasy' is not among the `inputs`"),
-    ("axes: [m, n]", "axes: [m, seed]", "2: 'seed' cannot name an axis"),
+    *(
+        ("axes: [m, n]", f"axes: [m, {name}]", f"2: '{name}' cannot name an axis, it has a meaning")
+        for name in ("seed", "inputs", "light_speed_us", "device")
+    ),
+    ("axes: [m, n]", "axes: [m, lambda]", "2: 'lambda' cannot name an axis. Use a name that"),
+    ("axes: [m, n]", "axes: [m, a-b]", "2: 'a-b' cannot name an axis. Use a name that"),
     ("axes: [m, n]", "axes: [m, n, k]", "7: an entry of tests has no 'k'"),
     ("multiple_of: {m: 4}", "multiple_of: {k: 4}", "3: unknown key 'k' in multiple_of"),
     ("name: sample", "name: ../x", "1: name '../x' is not a name"),
