@@ -267,15 +267,19 @@ BOTH = "there are runs of 'AMD EPYC 9554' and 'NVIDIA H200'"
     ],
 )
 def test_a_task_or_a_device_that_no_run_is_of_is_told_with_those_that_there_are(
-    options: list[str], said: str, two_boards: str, capfd: pytest.CaptureFixture[str]
+    options: list[str],
+    said: str,
+    two_boards: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """It read as if nothing were ranked, and --all as if it would help."""
-    assert cli.run(["leaderboard", *options, "--db", two_boards]) == 0
-    shown = capfd.readouterr()
-    assert said in shown.out and shown.err == ""
-    assert cli.run(["leaderboard", *options, "--db", two_boards, "--json"]) == 0
-    shown = capfd.readouterr()
-    assert strict(shown.out)["boards"] == [] and said in shown.err
+    page = tmp_path / "page.html"
+    for more in ([], ["--json"], ["--format", "csv"], ["--html", str(page)], ["--all"]):
+        assert cli.run(["leaderboard", *options, *more, "--db", two_boards]) == 2
+        shown = capfd.readouterr()
+        assert said in shown.err and shown.out == ""
+    assert not page.exists()
     for more in ([], ["--all"]):
         assert cli.run(["export", "b.json", *options, *more, "--db", two_boards]) == 2
         assert f"nothing to export: {options[-2]} {options[-1]}: no run" in capfd.readouterr().err

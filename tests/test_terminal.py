@@ -531,8 +531,8 @@ def test_limit_cuts_the_rows_and_not_the_ranks(url: str, capfd: pytest.CaptureFi
 def test_a_filter_that_fits_nothing_says_so(
     url: str, argv: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["leaderboard", "--db", url, *argv]) == 0
-    assert "no run is o" in (said := capfd.readouterr().out) and "there are runs of '" in said
+    assert cli.run(["leaderboard", "--db", url, *argv]) == 2
+    assert "no run is o" in (said := capfd.readouterr().err) and "there are runs of '" in said
 
 
 def test_an_empty_board_says_what_to_run_next(

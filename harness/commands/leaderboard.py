@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands import options
+from harness.errors import UsageError
 from harness.model import MOST_CONFIRMED
 
 if TYPE_CHECKING:
@@ -96,14 +97,8 @@ def command(
         found = _read(
             url, options.task_at(root), task_name, device, everything, may_be_missing=db is None
         )
-        unknown = None
-        if (device or task_name) and not found:
-            unknown = _unknown(url, task_name, device)
-            as_document = as_json or html is not None or layout != "table"
-            if unknown and as_document:
-                from harness.render.text import plain
-
-                click.echo(f"harness: {plain(unknown, 'ascii')}", err=True)
+        if (device or task_name) and not found and (said := _unknown(url, task_name, device)):
+            raise UsageError(said)
         if html is not None:
             from harness.commands import page_file
 
@@ -115,8 +110,6 @@ def command(
         if as_json or layout != "table":
             cut = tuple(_cut(board, limit) for board in found)
             options.say(_document(cut, "json" if as_json else layout, everything))
-        elif unknown:
-            options.say(f"{unknown}\n")
         else:
             _show(found, limit, everything, narrowed=bool(device or task_name))
     return 0 if confirmed else 1
