@@ -143,7 +143,8 @@ def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str]:
         engine = sa.create_engine(url.set(drivername="postgresql+psycopg"))
     except ImportError:
         raise StoreError(
-            f"{where}: the PostgreSQL driver is missing; pip install 'psycopg[binary]'"
+            f"{where}: the PostgreSQL driver is missing; in the harness's checkout: "
+            "pip install -e '.[postgres]'"
         ) from None
     try:
         with explained(where):

@@ -93,6 +93,13 @@ def test_the_changelog_knows_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+def test_what_an_error_says_to_install_is_what_the_readme_says() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("harness/**/*.py"))
+    hints = set(re.findall(r"pip install -e '\.\[\w+\]'", sources))
+    assert len(hints) == 2, "the page's and PostgreSQL's"
+    assert [hint for hint in hints if hint not in README] == []
+
+
 @pytest.fixture
 def documented_task() -> Iterator[Path]:
     """The files of docs/tasks.md; not below pytest's folders, which are closed to other users."""

@@ -504,11 +504,13 @@ def test_without_the_postgresql_driver_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with (
-        pytest.raises(StoreError, match=r"pip install 'psycopg\[binary\]'") as caught,
+        pytest.raises(StoreError, match="the PostgreSQL driver is missing; in the") as caught,
         open_store("postgresql://me:secret@localhost/x", create=True),
     ):
         pass
     assert "secret" not in str(caught.value)
+    install = "pip install -e '.[postgres]'"
+    assert str(caught.value).endswith(f"in the harness's checkout: {install}")
 
 
 def test_a_run_of_every_field_default_survives(store: Store) -> None:

@@ -79,7 +79,8 @@ def _template() -> Any:
     try:
         import jinja2
     except ImportError:
-        raise UsageError("--html needs jinja2: pip install jinja2 plotly") from None
+        remedy = "in the harness's checkout: pip install -e '.[page]'"
+        raise UsageError(f"--html needs jinja2; {remedy}") from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,

@@ -24,7 +24,8 @@ def library() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise UsageError("--html needs the plots' library: pip install plotly jinja2") from None
+        remedy = "in the harness's checkout: pip install -e '.[page]'"
+        raise UsageError(f"--html needs plotly; {remedy}") from None
     source: str = get_plotlyjs()
     return source
 
