@@ -60,4 +60,6 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, flags)
     except FileNotFoundError:
-        return os.open(path, flags | os.O_CREAT, 0o644)
+        descriptor = os.open(path, flags | os.O_CREAT, 0o644)
+        os.fchmod(descriptor, 0o644)  # root's umask of 077 would keep every other user from waiting
+        return descriptor

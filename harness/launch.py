@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -128,5 +129,18 @@ class Launcher:
             library.mkdir(mode=0o755)
             self.file.write_bytes(self.source.encode("utf-8", "surrogateescape"))
             shutil.copytree(self.task_root / "task", library / "task", ignore=ignored)
+            _make_readable(library)
         except OSError as error:
             raise SandboxError(f"{library} cannot be laid out for a worker: {error}") from error
+
+
+def _make_readable(folder: Path) -> None:
+    """Let a worker read what was laid out for it: root's workers are another user.
+
+    The modes are those of the caller's umask (027 and 077 are usual for root) and of the clone that
+    task/ came from.  Nobody else gets this far: the scratch folder around it is the worker's alone.
+    """
+    for here, _, files in os.walk(folder):
+        os.chmod(here, 0o755)
+        for name in files:
+            os.chmod(os.path.join(here, name), 0o644)

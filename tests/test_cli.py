@@ -258,7 +258,7 @@ def test_new_has_no_starting_point_for_another_task(harness: Harness, folder: Pa
 
 
 def program(
-    *arguments: str, cwd: Path = ROOT, environment: dict[str, str] | None = None
+    *arguments: str, cwd: Path = ROOT, environment: dict[str, str] | None = None, umask: int = -1
 ) -> subprocess.CompletedProcess[bytes]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HARNESS_")}
     code = "import sys; from harness.cli import main; sys.argv[0] = 'harness'; main()"
@@ -269,6 +269,7 @@ def program(
         env=environment if environment is not None else kept,
         capture_output=True,
         timeout=300,
+        umask=umask,
     )
 
 
@@ -359,6 +360,18 @@ def test_a_run_and_its_board_come_through_an_ascii_locale_and_an_empty_environme
     board = program("leaderboard", *common, environment=bare)
     assert board.returncode == 0, board.stderr
     assert b"honest" in board.stdout and board.stdout.decode("ascii")
+
+
+@pytest.mark.timeout(300)
+def test_who_keeps_files_to_oneself_is_judged_as_anybody(folder: Path) -> None:
+    """Root's worker is another user, and could read neither what root wrote under a umask of 077
+    nor a copy of a file of mode 0600: honest files were import errors."""
+    root = small_task(folder / "task", "double")
+    for file in (root / "task").iterdir():
+        file.chmod(0o600)
+    arguments = ("--problem", str(root), "--no-store", "--quiet", "--mode", "test")
+    done = program("run", str(HONEST), *arguments, umask=0o077)
+    assert done.stdout.decode().endswith("honest passed\n"), done.stdout
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -76,3 +77,12 @@ def test_a_holder_that_was_killed_holds_nothing() -> None:
     holder.stdout.close()
     with device_lock.hold("cpu", waiting=lambda: None):
         pass
+
+
+def test_another_user_can_wait_for_a_device_whatever_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        with device_lock.hold("cpu", waiting=lambda: None):
+            assert (tmp_path / "harness-cpu.lock").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(old)
