@@ -155,7 +155,7 @@ def run(arguments: list[str]) -> int:
         return 2
     except click.Abort:
         several = arguments[:1] == ["run"] and len(arguments) > 2
-        _say("interrupted" + "; runs that had ended are stored" * several)
+        _say("interrupted" + "; runs that had ended are kept" * several)
         return 130
     except HarnessError as error:
         if debug:

@@ -6,7 +6,7 @@ Whoever leads was selected for being fast, luck included: a fresh measurement ha
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from harness import samples, stats, timing
@@ -33,20 +33,22 @@ PROCESSES = 2
 _OF_TIMES = frozenset({Doubt.NOISY, Doubt.FEW_SAMPLES, Doubt.BUDGET})
 
 
-def measure(judge: Callable[[int, Mode], Run], count: int) -> list[Run]:
-    """Have `judge(entry, mode)` run `count` entries in interleaved rounds; one Run for each.
+def measure(judge: Callable[[int, Mode], Run], count: int) -> Iterator[tuple[int, Run]]:
+    """Have `judge(entry, mode)` run `count` entries in interleaved rounds.
 
-    The first round checks and times, the others time.  An entry that fails is not run again: its
-    Run is the one that failed.
+    Yields each entry with its Run as soon as that is whole.  The first round checks and times, the
+    others time.  An entry that fails is not run again: its Run is the one that failed.
     """
     found: dict[int, list[Run]] = {entry: [] for entry in range(count)}
     for number in range(ROUNDS):
         order = range(count) if number % 2 == 0 else reversed(range(count))
         for entry in order:
             done = found[entry]
-            if not done or done[-1].verdict is Verdict.PASSED:
-                done.append(judge(entry, Mode.RANKED if number == 0 else Mode.BENCHMARK))
-    return [merged(runs) for runs in found.values()]
+            if done and done[-1].verdict is not Verdict.PASSED:
+                continue
+            done.append(judge(entry, Mode.RANKED if number == 0 else Mode.BENCHMARK))
+            if len(done) == ROUNDS or done[-1].verdict is not Verdict.PASSED:
+                yield entry, merged(done)
 
 
 def merged(runs: Sequence[Run]) -> Run:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli
+from harness import bundle, cli
 from harness.errors import UsageError
-from harness.model import Mode
+from harness.model import Mode, Run
 from harness.sources import read_submission
 from harness.store import open_store
 from tests.fakes import make_run
@@ -201,6 +203,36 @@ def test_a_run_that_a_locked_database_does_not_take_is_kept_and_can_be_imported(
     assert harness("import", str(kept), *db).code == 0
     with open_store(f"sqlite:///{path}", create=False) as store:
         assert sorted(run.submission for run in store.runs()) == ["fast", "nan_in_last_element"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_a_signal_meets_as_it_waits_for_the_database_is_kept(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    root, path = small_task(folder / "task", "double"), folder / "some.db"
+    (root / "results").mkdir()
+    with open_store(f"sqlite:///{path}", create=True):
+        pass
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN EXCLUSIVE")
+    alarm = threading.Timer(0.3, os.kill, (os.getpid(), number))
+    # Unmended it must fail, not end pytest.
+    old = signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def judge(*_: object, **__: object) -> Run:
+        alarm.start()
+        return make_run()
+
+    monkeypatch.setattr("harness.commands.run.judge", judge)
+    monkeypatch.setattr("harness.store.open_store", partial(open_store, busy_ns=1_000_000_000))
+    said = harness("run", str(HONEST), "--problem", str(root), "--db", f"sqlite:///{path}")
+
+    signal.signal(signal.SIGTERM, old)
+    blocker.close()
+    (kept,) = (root / "results").iterdir()
+    assert said.code == 130
+    assert f"not stored yet: the run (passed) is kept: harness import {kept}\n" in said.err
+    assert bundle.loads(kept.read_bytes(), "it").runs[0].id == make_run().id
 
 
 @pytest.mark.timeout(300)

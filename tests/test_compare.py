@@ -191,10 +191,13 @@ def test_entries_are_measured_forwards_backwards_forwards_and_not_again_after_a_
             verdict=Verdict.TAMPERED if failed else Verdict.PASSED,
         )  # fmt: skip
 
-    made = confirm.measure(judge, 3)
+    made = dict(confirm.measure(judge, 3))
+    assert list(made) == [1, 0, 2]  # each is there as soon as nothing more is made of it
     assert [entry for entry, _ in calls] == [0, 1, 2, 2, 1, 0, 0, 2]
     assert [mode for _, mode in calls[:3]] == [Mode.RANKED] * 3
-    assert [run.verdict for run in made] == [Verdict.PASSED, Verdict.TAMPERED, Verdict.PASSED]
+    assert [made[i].verdict for i in range(3)] == [
+        Verdict.PASSED, Verdict.TAMPERED, Verdict.PASSED,
+    ]  # fmt: skip
 
 
 # Commands, with a fake judge
@@ -264,6 +267,27 @@ def test_confirm_that_fails_takes_the_standing_unless_the_machine_may_be_to_blam
     assert standings == (["lucky", "second", "third"] if machine else ["second", "third"])
     told = "its earlier run stands\n" if machine else "its earlier run has no standing any more\n"
     assert f"lucky: import_error: no; {told}" in out.err
+
+
+def test_an_interrupted_confirmation_keeps_the_entries_that_it_was_done_with(
+    board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+
+    def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
+        if len(judged) == 5:  # the first entry had its third round, the second has not
+            raise KeyboardInterrupt
+        judged.append(job.submission.name)
+        return sampled_run(
+            job.submission.name, id=f"n{len(judged)}", created=1000, device=CPU, mode=job.mode,
+            seed=len(judged), times_us=(20.0, 40.0), floor=None, shapes=load(DOUBLE).ranked,
+        )  # fmt: skip
+
+    monkeypatch.setattr(confirming, "judge", judge)
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 130
+    assert judged == ["lucky", "second", "second", "lucky", "lucky"]
+    with open_store(board, create=False) as store:
+        assert [run.submission for run in store.runs()] == ["lucky", "third", "second", "lucky"]
 
 
 def test_confirm_on_another_machine_stores_nothing(

@@ -8,7 +8,7 @@ import click
 
 from harness import confirm as confirmations
 from harness import leaderboard
-from harness.commands.run import judge
+from harness.commands.run import judge, keep
 from harness.errors import UsageError
 from harness.model import Board, Job, Mode, Run, Standing, Verdict
 from harness.render import text
@@ -31,11 +31,13 @@ def confirm(url: str, root: Path | None, device: str | None, count: int) -> bool
         old = [store.get(standing.run) for standing in chosen]
         for run in old:
             require_source(run.submission)
-        fresh = confirmations.measure(lambda i, mode: _run(root, board, old[i], mode), len(old))
-        for standing, run in zip(chosen, fresh, strict=True):
-            store.add(run)
-            click.echo(_said(standing, run), err=True)
-    return all(run.verdict is Verdict.PASSED for run in fresh)
+    passed = True
+    for i, run in confirmations.measure(lambda i, mode: _run(root, board, old[i], mode), len(old)):
+        # At once: what breaks or ends the rest does not lose it.
+        keep(url, run, root)
+        click.echo(_said(chosen[i], run), err=True)
+        passed = passed and run.verdict is Verdict.PASSED
+    return passed
 
 
 def _board(store: Store, root: Path, device: str | None) -> Board:

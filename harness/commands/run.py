@@ -27,6 +27,7 @@ from harness.model import (
     Task,
     Verdict,
 )
+from harness.render import text
 from harness.render.progress import live_progress
 from harness.sources import read_submission
 from harness.task import find_root, load, parse_shapes
@@ -75,7 +76,7 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
         runs.append(run)
         if not chosen["no_store"]:
             # At once: what a later submission or a Ctrl-C breaks does not lose this one.
-            _store(url, run, root)
+            keep(url, run, root)
         if not chosen["as_json"]:
             if number > 1:
                 click.echo()
@@ -147,14 +148,18 @@ def _refuse_unwritable(url: str) -> None:
         store.prove_writable()
 
 
-def _store(url: str, run: Run, root: Path) -> None:
+def keep(url: str, run: Run, root: Path) -> None:
+    """Store a run, or what a locked database and a signal leave of it: a bundle, and say where."""
     from harness.store import open_store
 
     try:
-        with open_store(url, create=True) as store:
+        with interruptible(), open_store(url, create=True) as store:
             store.add(run)
     except StoreError as error:
         raise StoreError(f"{error}\n{_rescue(run, root)}") from error
+    except KeyboardInterrupt:
+        click.echo(f"harness: not stored yet: {text.plain(_rescue(run, root), 'ascii')}", err=True)
+        raise
 
 
 def _rescue(run: Run, root: Path) -> str:
