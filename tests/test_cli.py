@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -25,6 +26,7 @@ from harness.sources import read_submission
 from harness.store import open_store
 from tests.fakes import make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
+from tests.sampled import sampled_run
 from tests.workers import require_rank
 
 HONEST = SUBMISSIONS / "honest.py"
@@ -203,6 +205,25 @@ def test_a_run_that_a_locked_database_does_not_take_is_kept_and_can_be_imported(
     assert harness("import", str(kept), *db).code == 0
     with open_store(f"sqlite:///{path}", create=False) as store:
         assert sorted(run.submission for run in store.runs()) == ["fast", "nan_in_last_element"]
+
+
+def test_a_new_database_is_told_where_somebody_named_it(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A typing error in --db made another database, without a word."""
+    root = small_task(folder / "task", "double")
+    monkeypatch.setattr("harness.commands.run.judge", lambda *_, **__: make_run(id=token_hex(6)))
+    run = ("run", str(HONEST), "--problem", str(root), "--quiet", "--json")
+    first, second = (harness(*run, "--db", f"sqlite:///{folder}/resluts/a.db") for _ in range(2))
+    assert first.err == f"harness: new results database {folder}/resluts/a.db\n"
+    assert len(json.loads(first.out)["runs"]) == 1
+    assert second.err == harness(*run).err == ""  # one that is there, and the task's own
+
+    made = bundle.dumps(bundle.make([sampled_run()], with_source=True))
+    (folder / "bundle.json").write_bytes(made)
+    import_ = ("import", str(folder / "bundle.json"), "--problem", str(root))
+    said = harness(*import_, "--db", f"sqlite:///{folder}/b.db")
+    assert said.err == f"harness: new results database {folder}/b.db\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -38,7 +38,11 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
                 "was imported, see `harness verify`"
             )
     note = f"imported from a bundle, {bundle.digest}, {vouched}"
-    with open_store(options.store_url(db, root), create=True) as store:
+    url = options.store_url(db, root)
+    new = db is not None and options.is_missing(url)
+    with open_store(url, create=True) as store:
+        if new:
+            options.say_new(store.where)
         fresh = [run for run in bundle.runs if not _there(store, run, file)]
         store.add(*(_imported(run, note, signed=signers is not None) for run in fresh))
     kept = len(bundle.runs) - len(fresh)

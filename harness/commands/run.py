@@ -67,7 +67,7 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
     submissions = [read_submission(path, chosen["author"]) for path in _distinct(files)]
     url = options.store_url(chosen["db"], root)
     if not chosen["no_store"]:
-        _refuse_unwritable(url)
+        _refuse_unwritable(url, named=chosen["db"] is not None)
     runs: list[Run] = []
     for number, submission in enumerate(submissions, start=1):
         job = _job(root, submission, shapes, chosen)
@@ -140,12 +140,15 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _refuse_unwritable(url: str) -> None:
+def _refuse_unwritable(url: str, *, named: bool) -> None:
     """Open the store for writing before any work is done that could not be kept."""
     from harness.store import open_store
 
+    new = named and options.is_missing(url)
     with open_store(url, create=True) as store:
         store.prove_writable()
+        if new:
+            options.say_new(store.where)
 
 
 def keep(url: str, run: Run, root: Path) -> None:
