@@ -316,14 +316,20 @@ def test_compare_takes_files_and_runs_and_says_who_failed(
     monkeypatch.setattr(compare_command, "judge", judge)
     argv = ["compare", str(file), "lucky", "--db", board, "--json", "--repeats", "3"]
     assert run_cli(argv) == 0
-    made = json.loads(capsys.readouterr().out)["comparison"]
+    out = capsys.readouterr()
+    assert out.err == "B: lucky as stored with run lucky\n"
+    made = json.loads(out.out)["comparison"]
     assert made["overall"]["outcome"] == "faster" and made["quartets"] == 3
     assert all(job.mode is Mode.BENCHMARK and job.processes == 1 for job in jobs)
     assert [job.submission.name for job in jobs[:4]] == ["mine", "lucky", "lucky", "mine"]
-    bad = make_run("mine", verdict=Verdict.CRASHED, message="signal 11")
-    monkeypatch.setattr(compare_command, "judge", lambda job, label, **how: bad)
-    assert run_cli(argv) == 1
-    assert "mine did not pass: crashed: signal 11" in capsys.readouterr().err
+
+    def fails_for_b(job: Job, label: str, **how: bool) -> Run:
+        verdict = Verdict.CRASHED if label.startswith("B") else Verdict.PASSED
+        return make_run("same", verdict=verdict, message="signal 11")
+
+    monkeypatch.setattr(compare_command, "judge", fails_for_b)
+    assert run_cli([*argv, "--quiet"]) == 1
+    assert capsys.readouterr().err == "B, same, did not pass: crashed: signal 11\n"
     assert run_cli(["compare", str(file), "nobody.py", "--db", board]) == 2
     assert run_cli(["compare", str(file), "zzz", "--db", board]) == 2
     assert run_cli(["compare", str(file), str(file), "--repeats", "1"]) == 2

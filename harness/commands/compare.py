@@ -49,11 +49,15 @@ def command(a: str, b: str, **chosen: Any) -> int:
     task = load(root)
     shapes = parse_shapes(chosen["shapes"], task)
     url = options.store_url(chosen["db"], root)
-    sides = {"A": _submission(a, url), "B": _submission(b, url)}
+    sides = {side: _submission(name, side, url, chosen) for side, name in (("A", a), ("B", b))}
     total = 4 * chosen["repeats"]
     begin_ns = time.monotonic_ns()
 
+    last = ""
+
     def make(side: str, number: int) -> Run:
+        nonlocal last
+        last = side
         job = _job(root, sides[side], shapes, chosen)
         left = _left(time.monotonic_ns() - begin_ns, number, total)
         label = f"{side} {sides[side].name} ({number + 1}/{total}{left})"
@@ -62,7 +66,7 @@ def command(a: str, b: str, **chosen: Any) -> int:
     quartets, failed = measure(make, chosen["repeats"])
     if failed is not None:
         name, message = text.plain(failed.submission.name), text.plain(failed.message)
-        click.echo(f"{name} did not pass: {failed.verdict}: {message}", err=True)
+        click.echo(f"{last}, {name}, did not pass: {failed.verdict}: {message}", err=True)
         return 1
     result = evaluate(quartets)
     if chosen["as_json"]:
@@ -85,8 +89,11 @@ def _left(spent_ns: int, done: int, total: int) -> str:
     return f", {seconds:.0f} s left" if seconds < 120 else f", {seconds / 60:.0f} min left"
 
 
-def _submission(name: str, url: str) -> Submission:
-    """A file, else a stored run's submission as it was judged."""
+def _submission(name: str, side: str, url: str, chosen: dict[str, Any]) -> Submission:
+    """A file, else a stored run's submission as it was judged, which is said.
+
+    The file of that name may have been changed since.
+    """
     from harness.sources import read_submission, require_source
     from harness.store import MissingStore, open_store
 
@@ -98,9 +105,13 @@ def _submission(name: str, url: str) -> Submission:
                 run = store.get(name)
             except UsageError as error:
                 raise UsageError(f"{name}: there is no such file, and {error}") from None
-            return require_source(run.submission)
+            submission = require_source(run.submission)
     except MissingStore:
         raise UsageError(f"{name}: there is no such file, and no run is stored yet") from None
+    if not chosen["quiet"]:
+        called, run_id = text.plain(submission.name, "ascii"), text.plain(run.id, "ascii")
+        click.echo(f"{side}: {called} as stored with run {run_id}", err=True)
+    return submission
 
 
 def _job(
