@@ -332,7 +332,7 @@ def test_compare_takes_files_and_runs_and_says_who_failed(
     assert capsys.readouterr().err == "B, same, did not pass: crashed: signal 11\n"
     assert run_cli(["compare", str(file), "nobody.py", "--db", board]) == 2
     assert run_cli(["compare", str(file), "zzz", "--db", board]) == 2
-    assert run_cli(["compare", str(file), str(file), "--repeats", "1"]) == 2
+    assert run_cli(["compare", str(file), str(file), "--repeats", "2"]) == 2
 
 
 def test_confirm_and_compare_refuse_a_run_without_its_source(
