@@ -24,6 +24,7 @@ from harness.errors import UsageError
 from harness.model import Mode, Run
 from harness.sources import read_submission
 from harness.store import open_store
+from harness.timing import CPU_BUDGET, CUDA_BUDGET
 from tests.fakes import make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
 from tests.sampled import sampled_run
@@ -158,6 +159,17 @@ def test_a_broken_shapes_file_is_named_with_its_line(harness: Harness, folder: P
     said = harness("run", str(HONEST), "--problem", str(root), "--no-store")
     refused(said, 2, f"{root}/shapes.yaml:4")
     assert "1.0e-6" in said.err
+
+
+@pytest.mark.parametrize(("command", "whole"), [("run", "a run"), ("compare", "each process")])
+def test_the_help_of_budget_says_what_it_is_for_and_what_it_is_otherwise(
+    harness: Harness, command: str, whole: str
+) -> None:
+    (seconds,) = {budget.time_ns / 1e9 for budget in (CPU_BUDGET, CUDA_BUDGET)}
+    said = " ".join(harness(command, "--help").out.split())
+    assert (
+        f"--budget S Seconds of sampling for all shapes of {whole} together ({seconds:g})" in said
+    )
 
 
 # ---- harness and machine: exit code 3 ----

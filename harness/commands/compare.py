@@ -28,7 +28,7 @@ from harness.render import text
 )
 @options.device_option
 @options.shapes_option("Use", "the ranked ones (repeatable)")
-@click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
+@options.budget_option("each process")
 @options.isolation_option
 @options.quiet_option
 @options.json_option

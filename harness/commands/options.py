@@ -95,6 +95,16 @@ def isolation_option(function: F) -> F:
     )(function)
 
 
+def budget_option(whole: str) -> Callable[[F], F]:
+    """`--budget S`, where not the device's own (timing.CPU_BUDGET, CUDA_BUDGET) is wanted."""
+    return click.option(
+        "--budget",
+        type=Finite(0.1, 86400),
+        metavar="S",
+        help=f"Seconds of sampling for all shapes of {whole} together (30).",
+    )
+
+
 def quiet_option(function: F) -> F:
     """`--quiet`."""
     return click.option("--quiet", is_flag=True, help="No progress on stderr.")(function)

@@ -46,7 +46,7 @@ from harness.task import find_root, load, parse_shapes
 @options.shapes_option("Use", "the mode's own (repeatable; never ranked)")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Replaces the public seeds.")
 @click.option("--processes", type=click.IntRange(1, 100), help="Fresh worker processes to time in.")
-@click.option("--budget", type=options.Finite(0.1, 86400), metavar="S", help="Seconds to sample.")
+@options.budget_option("a run")
 @click.option("--timeout", type=options.Finite(1, 86400), metavar="S", help="Seconds for a run.")
 @options.isolation_option
 @click.option("--author", metavar="NAME", help="Author, instead of the file's `#!HARNESS author`.")
