@@ -38,6 +38,7 @@ from harness.model import (
     Run,
     Shape,
     ShapeStanding,
+    Standing,
     Summary,
     Task,
     Verdict,
@@ -198,6 +199,16 @@ class Store:
             return leaderboard.NOWHERE
         rows = self.latest_eligible(known, task=run.task, device=run.device.name)
         return leaderboard.place(leaderboard.boards(rows, task=known), run.id)
+
+    def standing(self, run: Run, known: Task | None) -> Standing | None:
+        """The standing of the run's submission on its device, whichever run holds it."""
+        rows = self.latest_eligible(known, task=run.task, device=run.device.name)
+        whose = (_text(run.submission.author), _text(run.submission.name))
+        for board in leaderboard.boards(rows, task=known):
+            for standing in board.standings:
+                if (standing.author, standing.submission) == whose:
+                    return standing
+        return None
 
     def _failed(self, task: str | None, device: str | None) -> _Failed:
         """Runs that may speak against others of the same file."""

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -24,6 +24,7 @@ from harness.errors import UsageError
 from harness.model import Mode, Run
 from harness.sources import read_submission
 from harness.store import open_store
+from harness.task import load
 from harness.timing import CPU_BUDGET, CUDA_BUDGET
 from tests.fakes import make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
@@ -236,6 +237,25 @@ def test_a_new_database_is_told_where_somebody_named_it(
     import_ = ("import", str(folder / "bundle.json"), "--problem", str(root))
     said = harness(*import_, "--db", f"sqlite:///{folder}/b.db")
     assert said.err == f"harness: new results database {folder}/b.db\n"
+
+
+def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_not(
+    harness: Harness, folder: Path
+) -> None:
+    task, db = load(DOUBLE), f"sqlite:///{folder}/some.db"
+    ranked = sampled_run(
+        "mine", id="aaaa", created=1, times_us=(20.0, 40.0), shapes=task.ranked,
+        task=task.name, digest=task.digest,
+    )  # fmt: skip
+    quick = replace(ranked, id="bbbb", created_ns=ranked.created_ns + 1, mode=Mode.TEST)
+    common = ("--problem", str(DOUBLE), "--db", db)
+    line = "its standing is run aaaa: harness show aaaa"
+    with open_store(db, create=True) as store:
+        store.add(ranked)
+        assert line not in harness("show", "mine", *common).out
+        store.add(quick)
+    assert harness("show", "mine", *common).out.splitlines()[-1] == line
+    assert line not in harness("show", "bbbb", *common).out  # asked for by its id
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
