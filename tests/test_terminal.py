@@ -118,6 +118,13 @@ def test_it_looks_as_it_was_when_it_was_last_looked_at(name: str, width: int) ->
 # Width
 
 
+def test_no_line_of_piped_output_ends_with_a_blank() -> None:
+    """rich fills the last column of a table, which a diff of two outputs or an editor shows."""
+    drawn = draw(run_view(failed(), signs=text.marks("utf-8"), full=True))
+    assert "doubt" in drawn
+    assert not [line for line in drawn.split("\n") if line.endswith(" ")]
+
+
 def test_piped_output_is_not_cut_whatever_columns_says() -> None:
     drawn = draw(view(entries()))
     for run in entries()[:5]:

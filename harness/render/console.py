@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 from rich.console import Console
 
@@ -11,12 +12,26 @@ from rich.console import Console
 _UNLIMITED = 100_000
 
 
+class _Trimmed:
+    """A stream without the blanks that rich fills the last column of a table with."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def make_console(stream: TextIO, env: Mapping[str, str], *, width: int | None = None) -> Console:
     """A console that never cuts, colours or crashes where it should not.
 
     Colour on a terminal only, unless NO_COLOR (not empty) or TERM=dumb forbids it or FORCE_COLOR
-    (neither empty nor 0) demands it; NO_COLOR wins.  No width limit when piped.  Characters that
-    the stream's encoding lacks come out as escapes.
+    (neither empty nor 0) demands it; NO_COLOR wins.  No width limit and no blanks at the ends of
+    lines when piped.  Characters that the stream's encoding lacks come out as escapes.
     """
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
@@ -30,7 +45,7 @@ def make_console(stream: TextIO, env: Mapping[str, str], *, width: int | None = 
     elif width is None and not terminal:
         width = _UNLIMITED
     return Console(
-        file=stream,
+        file=stream if terminal else cast(TextIO, _Trimmed(stream)),
         width=width,
         force_terminal=terminal or forced,
         color_system=_colours(env) if colour else None,
