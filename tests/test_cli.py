@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,9 +21,9 @@ import pytest
 
 from harness import bundle, cli
 from harness.errors import UsageError
-from harness.model import Mode, Run
+from harness.model import Mode
 from harness.sources import read_submission
-from harness.store import open_store
+from harness.store import Store, open_store
 from harness.task import load
 from harness.timing import CPU_BUDGET, CUDA_BUDGET
 from tests.fakes import make_run
@@ -264,24 +264,18 @@ def test_a_run_that_a_signal_meets_as_it_waits_for_the_database_is_kept(
 ) -> None:
     root, path = small_task(folder / "task", "double"), folder / "some.db"
     (root / "results").mkdir()
-    with open_store(f"sqlite:///{path}", create=True):
-        pass
-    blocker = sqlite3.connect(path, isolation_level=None)
-    blocker.execute("BEGIN EXCLUSIVE")
-    alarm = threading.Timer(0.3, os.kill, (os.getpid(), number))
     # Unmended it must fail, not end pytest.
     old = signal.signal(signal.SIGTERM, lambda *_: None)
 
-    def judge(*_: object, **__: object) -> Run:
-        alarm.start()
-        return make_run()
+    def waits(*_: object) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(10)
 
-    monkeypatch.setattr("harness.commands.run.judge", judge)
-    monkeypatch.setattr("harness.store.open_store", partial(open_store, busy_ns=1_000_000_000))
+    monkeypatch.setattr("harness.commands.run.judge", lambda *_, **__: make_run())
+    monkeypatch.setattr(Store, "add", waits)
     said = harness("run", str(HONEST), "--problem", str(root), "--db", f"sqlite:///{path}")
 
     signal.signal(signal.SIGTERM, old)
-    blocker.close()
     (kept,) = (root / "results").iterdir()
     assert said.code == 130
     assert f"not stored yet: the run (passed) is kept: harness import {kept}\n" in said.err
