@@ -264,8 +264,11 @@ def test_a_run_that_a_signal_meets_as_it_waits_for_the_database_is_kept(
 ) -> None:
     root, path = small_task(folder / "task", "double"), folder / "some.db"
     (root / "results").mkdir()
-    # Unmended it must fail, not end pytest.
-    old = signal.signal(signal.SIGTERM, lambda *_: None)
+    # Unmended it must fail, not end pytest; a shell's background jobs ignore SIGINT.
+    old = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: None),
+    }
 
     def waits(*_: object) -> None:
         os.kill(os.getpid(), number)
@@ -275,7 +278,8 @@ def test_a_run_that_a_signal_meets_as_it_waits_for_the_database_is_kept(
     monkeypatch.setattr(Store, "add", waits)
     said = harness("run", str(HONEST), "--problem", str(root), "--db", f"sqlite:///{path}")
 
-    signal.signal(signal.SIGTERM, old)
+    for which, handler in old.items():
+        signal.signal(which, handler)
     (kept,) = (root / "results").iterdir()
     assert said.code == 130
     assert f"not stored yet: the run (passed) is kept: harness import {kept}\n" in said.err
