@@ -57,7 +57,8 @@ def test_every_run_of_programs_that_run_at_once_is_stored_under_an_id_of_its_own
         )
     complaints = [program.communicate()[1] for program in programs]
 
-    assert complaints == [""] * PROCESSES
+    made = f"harness: new results database {folder}/new.db\n"
+    assert made in complaints and set(complaints) <= {made, ""}  # who was first, or saw none yet
     assert [program.returncode for program in programs] == [0] * PROCESSES
     with open_store(db, create=False) as store:
         rows = store.runs()
