@@ -138,6 +138,7 @@ def store_url(db: str | None, root: Path | None) -> str:
 
 def is_missing(url: str) -> bool:
     """Whether there is no database at `url` yet, so that whoever writes there makes one."""
+    from harness.errors import StoreError
     from harness.store import MissingStore, open_store
 
     try:
@@ -145,6 +146,8 @@ def is_missing(url: str) -> bool:
             return False
     except MissingStore:
         return True
+    except StoreError:
+        return False  # another program is making it, or whoever opens it to write says what it is
 
 
 def say_new(where: str) -> None:
