@@ -27,13 +27,12 @@ class Floor:
         self._bodies = bodies
         self._device = device
         self._key = f"{torch.cuda.get_device_name(device)} / {driver_version}"
-        self._bandwidth: float | None = None
+        self._bandwidth = 0.0  # not measured yet
 
     def bandwidth(self) -> float:
         """Bytes per second of a long read, the best of several: a floor must not be too slow."""
-        if self._bandwidth is None:
+        if not self._bandwidth:
             self.measure()
-        assert self._bandwidth is not None
         return self._bandwidth
 
     def floor_ns(self, compulsory_bytes: int) -> float:
@@ -43,7 +42,7 @@ class Floor:
         """Read now; a faster one than is known takes its place."""
         bytes_per_s, whole = self._measure()
         best = bandwidth.best(self._key, bytes_per_s, keep=whole)
-        self._bandwidth = max(best, self._bandwidth or 0.0)
+        self._bandwidth = max(best, self._bandwidth)
 
     def _measure(self) -> tuple[float, bool]:
         """Bytes per second, and whether there was memory for a read that is long enough."""

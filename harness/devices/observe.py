@@ -62,14 +62,13 @@ def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
     origin = min((start for start, _ in ranges), default=0)
     wanted = DeviceType.CUDA if cuda else DeviceType.CPU
     ran = [e for e in events if e.device_type() == wanted and e.name() not in (_CALL, _BETWEEN)]
-    device = [e for e in ran if _call_of(e.start_ns(), ranges, pauses) is not None]
-    between = [e for e in ran if _call_of(e.start_ns(), ranges, pauses) is None]
+    ran.sort(key=lambda event: (event.start_ns(), -event.duration_ns()))
+    placed = [(e, _call_of(e.start_ns(), ranges, pauses)) for e in ran]
     inside = [e for e in events if any(a <= e.start_ns() < b for a, b in ranges)]
-    device.sort(key=lambda event: (event.start_ns(), -event.duration_ns()))
     by_call: dict[int, list[_Piece]] = {}
-    for e in device:
-        call = _call_of(e.start_ns(), ranges, pauses)
-        assert call is not None
+    for e, call in placed:
+        if call is None:
+            continue
         piece = _Piece(e.device_resource_id(), e.start_ns() - origin, e.duration_ns(), e.name())
         by_call.setdefault(call, []).append(piece)
     room = max(2, _MAX_KERNELS // max(1, len(by_call)))
@@ -78,6 +77,8 @@ def _digest(events: Sequence[Any], cuda: bool) -> dict[str, Any]:
         for call, pieces in by_call.items()
         for piece in _fitting(pieces if cuda else _outermost(pieces), room)
     ]
+    device = [e for e, call in placed if call is not None]
+    between = [e for e, call in placed if call is None]
     return {"kernels": kernels, "facts": _facts(device, inside, between) if cuda else []}
 
 
