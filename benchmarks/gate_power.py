@@ -1,18 +1,21 @@
 """What the gate's comparison finds on this GPU: a slow-down planted on purpose, and nothing at all.
 
-    python -m benchmarks.gate_power [--device cuda:0] [--planted 10] [--same 20]
+    python -m benchmarks.gate_power [--device cuda:0] [--planted 10] [--same 20] [--seconds N]
 
 Plants a delay of 3% of each shape's own time into the kernel of submissions/triton_graph.py,
 launched plainly: the programs that are scheduled last go on spinning on the clock for so long.
 Then compares, as `harness gate --baseline --max-slowdown 1` does, the planted copy with one whose
 delay is zero (an alarm is wanted) and the original with itself (none is).  Prints a Markdown table,
-one line a comparison.
+one line a comparison.  After --seconds no comparison begins, and the last one
+ends with the pairs it has, as the gate's does at the end of its budget; several of these at once
+share a GPU and fill its gaps.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import sys
 import time
 from dataclasses import replace
@@ -80,20 +83,17 @@ def planted(source: str, cycles: dict[tuple[int, ...], int]) -> str:
 
 def main() -> int:
     arguments = _arguments()
+    end = time.monotonic() + arguments.seconds
     task, original = load(ROOT), victim()
     times = slowdown.times_of(run_once(task, original, arguments.device, 1))
     slower, base = (delayed(original, times, share) for share in (arguments.share, 0.0))
     print("| head | outcome | slower by (95%) | pairs | wall s |\n|---|---|---|--:|--:|")
-    alarms = [
-        _alarms(task, before, head, arguments.device, count)
-        for before, head, count in (
-            (base, slower, arguments.planted),
-            (original, original, arguments.same),
-        )
-    ]
-    print(f"\nfound {alarms[0]} of {arguments.planted}", end="; ")
-    print(f"false alarms {alarms[1]} of {arguments.same}")
-    return 0 if alarms == [arguments.planted, 0] else 1
+    planned = ((base, slower, arguments.planted), (original, original, arguments.same))
+    (found, planted), (false, same) = (
+        _alarms(task, before, head, arguments.device, count, end) for before, head, count in planned
+    )
+    print(f"\nfound {found} of {planted}; false alarms {false} of {same}")
+    return 0 if (found, false) == (planted, 0) and planted + same else 1
 
 
 def victim() -> Submission:
@@ -101,15 +101,16 @@ def victim() -> Submission:
     return submission_of(Path(f"{VICTIM}.py"), source_of(VICTIM).encode(), None)
 
 
-def _alarms(task: Task, base: Submission, head: Submission, device: str, count: int) -> int:
-    """How many of `count` comparisons find the head slower; prints each."""
-    total = 0
-    for _ in range(count):
-        begin = time.monotonic()
-        speed = compare(task, base, head, device)
-        total += bool(speed.at(Pace.SLOWER))
+def _alarms(
+    task: Task, base: Submission, head: Submission, device: str, count: int, end: float
+) -> tuple[int, int]:
+    """How many comparisons find the head slower, of how many that began before `end`."""
+    alarms = made = 0
+    while made < count and (begin := time.monotonic()) < end:
+        speed = compare(task, base, head, device, end)
+        alarms, made = alarms + bool(speed.at(Pace.SLOWER)), made + 1
         print(f"{row(head.name, speed)} {time.monotonic() - begin:.0f} |", flush=True)
-    return total
+    return alarms, made
 
 
 def _arguments() -> argparse.Namespace:
@@ -117,6 +118,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--planted", type=int, default=10)
     parser.add_argument("--same", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="default: no end")
     parser.add_argument("--share", type=float, default=0.03, help="of each shape's time")
     return parser.parse_args()
 
@@ -159,15 +161,17 @@ def run_once(
     return run
 
 
-def compare(task: Task, base: Submission, head: Submission, device: str) -> Speed:
-    """Hold `head` against `base`, with all the time that the gate may take."""
+def compare(
+    task: Task, base: Submission, head: Submission, device: str, end: float = math.inf
+) -> Speed:
+    """Hold `head` against `base` as the gate does whose budget ends at `end` (monotonic, s)."""
     sides = {"base": base, "head": head}
     return slowdown.compare(
         lambda side, processes, shapes: run_once(task, sides[side], device, processes, shapes),
         task.ranked,
         baseline="the original",
         max_percent=MAX_PERCENT,
-        time_left=lambda: True,
+        time_left=lambda: time.monotonic() < end,
     )
 
 
