@@ -20,9 +20,10 @@ from harness import stats
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One run: its score, its wall time, and median, low and high of each shape, in ns."""
+    """One run: its wall time, and the time and both ends of its interval of the score and of each
+    shape, in ns."""
 
-    score_ns: float
+    score: tuple[float, float, float]
     duration_s: float
     shapes: dict[str, tuple[float, float, float]]
 
@@ -51,7 +52,8 @@ def read(run: dict[str, Any]) -> Shot:
             shapes[label] = (timing["median_ns"], timing["low_ns"], timing["high_ns"])
     if run["score_ns"] is None:
         raise SystemExit(f"run {run['id']} has no score: {run['message']}")
-    return Shot(run["score_ns"], run["duration_s"], shapes)
+    score = run["score_ns"], run["score_low_ns"], run["score_high_ns"]
+    return Shot(score, run["duration_s"], shapes)
 
 
 def spread(values: list[float]) -> float:
@@ -69,22 +71,25 @@ def report(shots: list[Shot]) -> str:
     for number, shot in enumerate(shots, start=1):
         cells = [
             f"{m / 1e3:.3f} [{low / 1e3:.3f}, {high / 1e3:.3f}]"
-            for m, low, high in (shot.shapes[label] for label in labels)
+            for m, low, high in (shot.score, *(shot.shapes[label] for label in labels))
         ]
-        row = [str(number), f"{shot.score_ns / 1e3:.3f}", *cells, f"{shot.duration_s:.1f} s"]
+        row = [str(number), *cells, f"{shot.duration_s:.1f} s"]
         lines.append("| " + " | ".join(row) + " |")
     lines.append("")
-    scores = [shot.score_ns for shot in shots]
-    lines.append(f"Times in us. Spread of the score (max/min - 1): {spread(scores):.2%}.")
-    for label in labels:
-        pooled = stats.median([shot.shapes[label][0] for shot in shots])
-        covered = sum(low <= pooled <= high for _, low, high in (s.shapes[label] for s in shots))
-        each = spread([shot.shapes[label][0] for shot in shots])
-        lines.append(
-            f"{label}: spread {each:.2%}; {covered} of {len(shots)} intervals cover the pooled "
-            f"median, {pooled / 1e3:.3f} us."
-        )
+    lines.append("Times in us; spread is the largest over the smallest, less one.")
+    lines.append(_coverage("score", [shot.score for shot in shots]))
+    lines += [_coverage(label, [shot.shapes[label] for shot in shots]) for label in labels]
     return "\n".join(lines)
+
+
+def _coverage(name: str, times: list[tuple[float, float, float]]) -> str:
+    medians = [median for median, _, _ in times]
+    pooled = stats.median(medians)
+    covered = sum(low <= pooled <= high for _, low, high in times)
+    return (
+        f"{name}: spread {spread(medians):.2%}; {covered} of {len(times)} intervals cover the "
+        f"pooled median, {pooled / 1e3:.3f} us."
+    )
 
 
 def main() -> None:
@@ -96,7 +101,7 @@ def main() -> None:
     shots = []
     for number in range(known.runs):
         shots.append(shoot(known.file, rest))
-        print(f"run {number + 1}: {shots[-1].score_ns / 1e3:.3f} us", file=sys.stderr, flush=True)
+        print(f"run {number + 1}: {shots[-1].score[0] / 1e3:.3f} us", file=sys.stderr, flush=True)
     print(report(shots))
 
 

@@ -206,6 +206,7 @@ def _of_a_processor(timing: Timing) -> bool:
     """Whether a time holds no more than a CPU's: single calls by one clock, and no floor."""
     return (
         timing.judge_ns is None
+        and timing.judge_most_ns is None
         and timing.floor_ns is None
         and all(block.calls == 1 for block in timing.blocks)
     )
@@ -267,6 +268,8 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
         found.append("its interval is wider than its samples make it")
     if timing.stop is Stop.PRECISION and _half_width(blocks, between=0.0) > stats.NOISY_SHARE:
         found.append("its samples are not as precise as its stop says")
+    if not _bounded(timing):
+        found.append("the judge's bounds do not follow from its windows")
     if timing.floor_ns is not None:
         if not leaderboard.is_time(timing.floor_ns):
             found.append("its floor is no time")
@@ -279,6 +282,18 @@ def _timing_problems(timing: Timing, clock: Clock) -> list[str]:
 
 def _half_width(blocks: Sequence[Sequence[float]], **assumed: float) -> float:
     return stats.half_width(stats.process_interval(blocks, **assumed))
+
+
+def _bounded(timing: Timing) -> bool:
+    """Whether the judge's own bounds are what its windows say, and in order; or there are none."""
+    if timing.judge_ns is None:
+        return timing.judge_most_ns is None
+    medians = [max(1.0, stats.median(values)) for values in samples.judged(timing)]
+    return (
+        bool(medians)
+        and abs(stats.median(medians) - timing.judge_ns) <= 1.0  # windows are whole ns
+        and timing.judge_ns <= (timing.judge_most_ns or 0.0) < leaderboard.LONGEST_NS
+    )
 
 
 def _follow(timing: Timing, clock: Clock) -> bool:

@@ -94,6 +94,7 @@ def make_timing(
         stop=Stop.PRECISION,
         host_median_ns=median_ns * 0.4,
         judge_ns=median_ns,
+        judge_most_ns=median_ns + 1000,
         floor_ns=floor_ns,
         blocks=blocks,
     )
@@ -171,7 +172,7 @@ def make_run(
         device=device,
         reference=ReferenceKind.EXACT,
         isolation=Isolation.SANDBOX,
-        clock=Clock.HOST if device.kind == "cpu" else Clock.JUDGE,
+        clock=Clock.HOST if device.kind == "cpu" else Clock.WORKER,
         doubts=tuple(doubts),
         score_ns=score_ns,
         cases=(make_case(make_shape(128, 256, 1)), *failures, *timed),

@@ -25,16 +25,25 @@ def sampled_timing(
     count: int = 12,
     offset_ns: float = 0.0,
     floor_ns: float | None = None,
+    judge_width_ns: float | None = None,
+    lie_ns: float = 0.0,
 ) -> Timing:
-    """A timing with its samples; the worker's events are `offset_ns` longer than what counts."""
+    """A timing with its samples; the worker's events are `offset_ns` longer than what counts.
+
+    `judge_width_ns` apart are the least and the most by the judge's clock (None: it saw nothing);
+    `lie_ns` is what the worker takes off its own events, and so off what is published.
+    """
     rng = random.Random(seed)
     estimates, blocks = [], []
     for process in range(processes):
         centre = median_ns * math.exp(rng.gauss(0, noise / 2))
         times = tuple(round(centre * math.exp(rng.gauss(0, noise))) for _ in range(count))
-        claims = tuple(t + round(offset_ns) for t in times)
+        claims = tuple(t + round(offset_ns - lie_ns) for t in times)
         blocks.append(Block(process, 1, times, claims, tuple(min(9000, t) for t in times)))
-        estimates.append(timing.Estimate(process, tuple(map(float, times))))
+        least = None if judge_width_ns is None else float(stats.median(times))
+        most = None if least is None else least + (judge_width_ns or 0.0)
+        shown = tuple(t - lie_ns for t in times)
+        estimates.append(timing.Estimate(process, shown, least, most))
     return timing.summarise(estimates, blocks, stop=Stop.PRECISION, floor_ns=floor_ns)
 
 
@@ -48,6 +57,8 @@ def sampled_run(
     source: str = "x = 1\n",
     floor: float | None = 0.6,
     shapes: Sequence[Shape] = SHAPES,
+    judge_width_ns: float | None = 1000.0,
+    lie_ns: float = 0.0,
     **changes: Any,
 ) -> Run:
     """A ranked run that passed; `changes` go to make_run.
@@ -63,6 +74,8 @@ def sampled_run(
             seed=seed * 100 + i,
             offset_ns=0 if clock is Clock.HOST else 1500 + 10 * i,
             floor_ns=floor and floor * us * 1000,
+            judge_width_ns=None if clock is Clock.HOST else judge_width_ns,
+            lie_ns=lie_ns,
         )
         for i, us in enumerate(times_us)
     ]

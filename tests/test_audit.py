@@ -276,3 +276,25 @@ def test_an_event_that_comes_is_waited_for_and_one_that_does_not_is_given_up() -
     begin = time.monotonic_ns()
     assert not reached(lambda: False, 20_000_000)
     assert 20_000_000 < time.monotonic_ns() - begin < 10**10
+
+
+@given(
+    call_ns=st.sampled_from(TIMES_NS),
+    cost_ns=st.sampled_from(COSTS_NS),
+    lies_ns=st.tuples(st.integers(-900, 900), st.integers(-900, 900)),
+)
+@settings(deadline=None, max_examples=60)
+def test_what_the_judges_clock_allows_holds_the_call_whatever_is_claimed(
+    call_ns: int, cost_ns: float, lies_ns: tuple[int, int]
+) -> None:
+    """What `harness leaderboard --judge-clock` ranks by."""
+    found = [judged(call_ns, call_ns + lie_ns, cost_ns=cost_ns) for lie_ns in lies_ns]
+    bounds = set()
+    for one in found:
+        assert isinstance(one, Audited)
+        bounds.add((one.estimate.judge_ns, one.estimate.judge_most_ns, one.blocks[0].window_ns))
+    ((least_ns, most_ns, _),) = bounds
+    assert least_ns is not None
+    assert most_ns is not None
+    assert least_ns - NOISE_NS < call_ns < most_ns + NOISE_NS
+    assert most_ns - least_ns == pytest.approx(CACHED_NS - COMPUTE_NS)

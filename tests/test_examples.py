@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import gate_alarms, gate_power
+from benchmarks import forgery, gate_alarms, gate_power
 from harness.commands.gate import command
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -113,3 +113,13 @@ def test_the_planted_delay_still_fits_its_victim() -> None:
     assert "delay = DELAYS.get((m, k, batches), 0)" in planted
     with pytest.raises(ValueError, match="plant the delay anew"):
         gate_power.planted(planted, {})
+
+
+@pytest.mark.parametrize("victim", forgery.VICTIMS)
+def test_a_forged_kernel_is_the_honest_one_and_a_lie(victim: str) -> None:
+    honest, liar = forgery.forged(victim, 0.0), forgery.forged(victim, 0.5)
+    compile(liar.source, liar.path, "exec")
+    assert liar.source.startswith(honest.source)
+    assert "_honest(self, end) - 0.0005" in liar.source
+    assert "elapsed_time" not in honest.source
+    assert liar.sha256 != honest.sha256

@@ -19,11 +19,11 @@ from harness.store import open_store
 from tests.fakes import CPU, SHAPES, make_failure, make_run
 
 RUN = """id task mode verdict message created duration_s submission device reference isolation
-clock doubts score_ns rank cases log"""
+clock doubts score_ns score_low_ns score_high_ns rank cases log"""
 CASE = "kind shape inputs verdict message check timing"
 CHECK = "max_abs max_rel max_ulp mismatches elements worst"
 TIMING = """median_ns low_ns high_ns mean_ns std_ns best_ns worst_ns samples processes
-host_median_ns judge_ns floor_ns stop"""
+host_median_ns judge_ns judge_most_ns floor_ns stop"""
 STANDING = """rank rank_low rank_high submission author score_ns low_ns high_ns speedup light_speed
 shapes run created doubts isolation clock"""
 
@@ -52,6 +52,7 @@ def test_a_run_has_exactly_the_fields_of_the_schema() -> None:
     assert sorted(shown) == sorted(RUN.split())
     assert shown["log"] == "a\n" * 9000
     assert shown["rank"] == 3 and shown["score_ns"] == run.score_ns
+    assert shown["score_low_ns"] < run.score_ns < shown["score_high_ns"]
     assert shown["created"] == "2026-03-01T12:00:00.000Z" and shown["duration_s"] == 22.4
     assert sorted(shown["submission"]) == ["author", "name", "path", "sha256"]
     assert shown["device"] == {"kind": "cuda", "name": "NVIDIA H200", "driver": "580.1"}

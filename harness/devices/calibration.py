@@ -100,7 +100,8 @@ def audit(calibration: Calibration, process: int, windows: Sequence[Window]) -> 
     over_ns = -stats.median([c.longest_ns(w) - n for w, n in zip(windows, claims, strict=True)])
     under_ns = stats.median([c.shortest_ns(w) - n for w, n in zip(windows, claims, strict=True)])
     free_ns = c.jitter_ns + SLACK_NS
-    estimate = Estimate(process, _shifted(claims, 0.0), max(1.0, least_ns))
+    bounds_ns = max(1.0, least_ns), max(1.0, most_ns)
+    estimate = Estimate(process, _shifted(claims, 0.0), *bounds_ns)
     block = _block(c, process, windows)
     if waits(windows) and over_ns <= free_ns:
         judged = replace(estimate, samples_ns=_shifted(claims, most_ns - claim_ns))

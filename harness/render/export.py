@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from harness import leaderboard
 from harness.model import (
     Board,
     CaseResult,
@@ -44,6 +45,7 @@ def boards_document(boards: Iterable[Board], *, everything: bool = False) -> dic
 
 def _run(run: Run, rank: int | None) -> dict[str, Any]:
     facts = {k: v for k, v in run.device.facts if k not in ("kind", "name")}
+    summary = leaderboard.summarise(run)
     return {
         "id": run.id,
         "task": run.task,
@@ -64,6 +66,8 @@ def _run(run: Run, rank: int | None) -> dict[str, Any]:
         "clock": run.clock.value,
         "doubts": [doubt.value for doubt in run.doubts],
         "score_ns": _number(run.score_ns),
+        "score_low_ns": _number(summary.low_ns),
+        "score_high_ns": _number(summary.high_ns),
         "rank": rank,
         "cases": [_case(case) for case in run.cases],
         "log": run.log,
@@ -118,6 +122,7 @@ def _timing(timing: Timing) -> dict[str, Any]:
         "processes": timing.processes,
         "host_median_ns": _number(timing.host_median_ns),
         "judge_ns": _number(timing.judge_ns),
+        "judge_most_ns": _number(timing.judge_most_ns),
         "floor_ns": _number(timing.floor_ns),
         "stop": timing.stop.value,
     }

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness import stats
-from harness.model import MOST_CONFIRMED, Board, Doubt, Standing, Unranked
+from harness.model import MOST_CONFIRMED, Board, Clock, Doubt, Standing, Unranked
 from harness.render import text
 from harness.render.table import Cell, Column, Fitted
 from harness.render.text import Marks, plain
@@ -98,6 +98,12 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
         yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
+    if any(s.clock is Clock.JUDGE for s in board.standings):
+        yield Text(
+            "By the judge's own clock, which no submission can move. Finer differences rest on the "
+            "workers' events: leave out --judge-clock.",
+            "dim",
+        )
     if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
         yield Text("Range: the ranks that the noise leaves open.", "dim")
     if count := _worth_confirming(board.standings):

@@ -22,6 +22,7 @@ from harness.model import (
     Mode,
     Run,
     ShapeStanding,
+    Timing,
     Verdict,
     reached,
 )
@@ -214,6 +215,7 @@ def _times(run: Run, timed: list[CaseResult], signs: Marks) -> RenderableType:
         Column("light speed", right=True, order=4),
         Column("best", right=True, order=2),
         Column("worst", right=True, order=2),
+        Column("by the judge", right=True, order=2),
         Column("host", right=True, order=1),
         Column("samples", right=True, order=3),
         Column("processes", right=True, order=2),
@@ -249,12 +251,21 @@ def _time_row(case: CaseResult, signs: Marks, *, bounded: bool) -> list[Cell]:
         text.percent(leaderboard.light_speed([shape]) if bounded else None, signs),
         text.duration(timing.best_ns, signs),
         text.duration(timing.worst_ns, signs),
+        _allowed(timing, signs),
         text.duration(timing.host_median_ns, signs),
         str(timing.samples),
         str(timing.processes),
         timing.stop.value,
         plain(", ".join(timing.classes), signs.encoding),
     ]
+
+
+def _allowed(timing: Timing, signs: Marks) -> str:
+    """What the judge's own clock allows, least to most; nothing where it is what is published."""
+    if timing.judge_ns is None or timing.judge_most_ns is None:
+        return ""
+    ends = text.durations([timing.judge_ns, timing.judge_most_ns], signs)
+    return signs.to.join(ends)
 
 
 def _histograms(run: Run, timed: list[CaseResult], signs: Marks) -> Iterator[RenderableType]:
