@@ -29,6 +29,9 @@ class Bench:
         self._tried = False  # a worker has got as far as running the submission
         self._fresh = True  # no call has come back since the buffers were mapped
         self._slow = False  # a time limit was met: no more patience for compilers
+        self.crowded = (
+            False  # what the present worker holds left no room for a timed call's buffers
+        )
         self.root = False
         self.facts: set[str] = set()  # what workers said of themselves
         self.log = ""
@@ -40,7 +43,7 @@ class Bench:
             # Starting one takes seconds on a machine that a fork bomb has just left.
             return Failed(Verdict.TIMED_OUT, RUN_TOO_LONG)
         self._emit(Progress("starting a worker"))
-        self._session, self._maps = self._launcher.spawn(), 0
+        self._session, self._maps, self.crowded = self._launcher.spawn(), 0, False
         failure = self._prepare(self._session)
         if failure is not None:
             self._session.close()  # it has no kernel to call
@@ -65,7 +68,7 @@ class Bench:
 
     def alive(self) -> Session | Failed:
         """A worker that has imported the submission: the one there is, or a fresh one."""
-        if self._session is not None and self._session.usable:
+        if self._session is not None and self.usable:
             return self._session
         if self._session is not None:
             if self._restarts >= MAX_RESTARTS:
@@ -79,6 +82,11 @@ class Bench:
             return failure
         assert self._session is not None
         return self._session
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a worker that can go on."""
+        return self._session is not None and self._session.usable
 
     def spawn_ahead(self, count: int) -> None:
         """Have so many fresh workers loading torch, so that nobody waits for them later."""
@@ -104,7 +112,8 @@ class Bench:
     def window(self, prepared: Prepared, *, timed: bool) -> Window | Failed:
         """One call on these inputs, in a living worker."""
         frame = prepared.frame
-        ready = self._ready(frame, self._device.buffer_sets(frame) if timed else 1)
+        slots = self._device.buffer_sets(frame) if timed else 1
+        ready = self._ready(frame, slots, timed=timed)
         if isinstance(ready, Failed):
             return ready
         session, exchange = ready
@@ -123,11 +132,13 @@ class Bench:
             self.facts.update(window.facts)
         return window
 
-    def _ready(self, frame: Frame, slots: int) -> tuple[Session, Exchange] | Failed:
+    def _ready(self, frame: Frame, slots: int, *, timed: bool) -> tuple[Session, Exchange] | Failed:
         """A living worker and buffers that it has mapped.
 
         A worker keeps what it has mapped until it ends, for the submission may keep tensors there:
-        where that leaves no room for the next shape, a fresh worker has it.
+        where that leaves no room for the next shape, a fresh worker has it.  Not in the middle of
+        what is timed, where a submission would have such a one for each process that it dislikes
+        (tests/exploits/zoo/h2_no_memory_for_buffers.py): whoever times then sees `crowded`.
         """
         session = self.alive()
         if isinstance(session, Failed):
@@ -139,7 +150,9 @@ class Bench:
             if not had:
                 raise
             exchange = Failed(Verdict.OUT_OF_MEMORY, "no device memory is left for the buffers")
-        if isinstance(exchange, Failed) and exchange.verdict is Verdict.OUT_OF_MEMORY and had:
+            self.crowded = timed
+        full = isinstance(exchange, Failed) and exchange.verdict is Verdict.OUT_OF_MEMORY
+        if full and had and not timed:
             self.end()
             torch.cuda.empty_cache()
             session = self.alive()
@@ -171,7 +184,7 @@ class Bench:
         self, prepared: Prepared, *, repeats: int = 1, trace: str = ""
     ) -> Observation | Failed:
         """What the submission's call does, by its worker's own profiler."""
-        ready = self._ready(prepared.frame, 1)
+        ready = self._ready(prepared.frame, 1, timed=False)
         if isinstance(ready, Failed):
             return ready
         session, exchange = ready
@@ -179,7 +192,7 @@ class Bench:
 
     def ordered(self, prepared: Prepared) -> Window | Failed | None:
         """The last window's call again, with its inputs in place before the call is made."""
-        if self._session is None or self._mapped is None or not self._session.usable:
+        if self._session is None or self._mapped is None or not self.usable:
             return None
         timeout_ns = self._launcher.limits.call_ns
         return self._device.ordered(self._session, self._mapped[2], prepared, timeout_ns=timeout_ns)

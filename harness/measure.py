@@ -74,6 +74,7 @@ class Measurement:
         self._preparer, self._seeds = preparer, seeds
         self._budget, self._emit = budget, emit
         self._observe = observe
+        self._apart = False  # one worker cannot hold the buffers of all shapes: each has its own
 
     def run(self, shapes: Sequence[Shape]) -> list[CaseResult]:
         """Time every shape in several fresh processes, in another order in each."""
@@ -82,21 +83,19 @@ class Measurement:
         process = 0
         while not self._enough(process, samplings, time.monotonic_ns() - begin_ns):
             live = [s for s in samplings if s.failed is None]
-            if process > 0:
-                self._bench.end()
-                gone = self._bench.alive()
-                if isinstance(gone, Failed):
-                    # Another one instead, and a submission could leave the processes it dislikes.
-                    for sampling in live:
-                        sampling.failed = gone
-                    break
+            if process > 0 and (gone := self._another_worker()):
+                # Another one instead, and a submission could leave the processes it dislikes.
+                for sampling in live:
+                    sampling.failed = gone
+                break
             left = self._budget.processes - process - 1
             self._bench.spawn_ahead(min(left, _SPARE_CORES))
             random.SystemRandom().shuffle(live)
             for position, sampling in enumerate(live):
                 left_ns = self._budget.time_ns - (time.monotonic_ns() - begin_ns)
                 share_ns = max(0, left_ns) // (len(live) - position)
-                sampling.failed = self._sample(sampling, process, share_ns)
+                fresh = position == 0
+                sampling.failed = self._in_its_worker(sampling, process, share_ns, fresh=fresh)
                 self._refuse_disturbed(sampling.failed)
             process += 1
         outcomes = [self._outcome(s) for s in samplings]
@@ -108,6 +107,27 @@ class Measurement:
         seed, inputs = self._task.ranked_seed, self._task.timed_inputs
         cases = (Case(CaseKind.BENCHMARK, s.shape, inputs, seed) for s in samplings)
         return [CaseResult(case, outcome) for case, outcome in zip(cases, outcomes, strict=True)]
+
+    def _in_its_worker(
+        self, sampling: _Sampling, process: int, share_ns: int, *, fresh: bool
+    ) -> Failed | None:
+        """`_sample` in the process's worker, or in one of the shape's own where memory asks for it.
+
+        That is found out in the first process and holds for all: a worker that fills the memory
+        in a later one has spoilt the run, and no other takes its place.
+        """
+        if self._apart and not fresh and (gone := self._another_worker()):
+            return gone
+        failed = self._sample(sampling, process, share_ns)
+        if failed is None or not self._bench.crowded or process > 0 or self._apart:
+            return failed
+        self._apart = True
+        return self._another_worker() or self._sample(sampling, process, share_ns)
+
+    def _another_worker(self) -> Failed | None:
+        self._bench.end()
+        gone = self._bench.alive()
+        return gone if isinstance(gone, Failed) else None
 
     def _refuse_disturbed(self, failed: Failed | None) -> None:
         """Blame nobody for what a stranger may have delayed.  Raises DeviceError."""
@@ -171,7 +191,10 @@ class Measurement:
         if waits(windows):
             sampling.facts.append("synchronises")
         if process == 0 and self._observe:
-            sampling.facts.extend(self._seen(sampling))
+            seen = self._seen(sampling)
+            if isinstance(seen, Failed):
+                return seen
+            sampling.facts.extend(seen)
         audited = self._device.audit(process, windows)
         if isinstance(audited, Failed):
             return _called(audited, lambda: self._seen(sampling))
@@ -180,12 +203,18 @@ class Measurement:
         sampling.facts.extend(audited.classes)
         return None
 
-    def _seen(self, sampling: _Sampling) -> tuple[str, ...]:
-        """What kind of calls these are by the worker's own profiler; nothing on a CPU."""
+    def _seen(self, sampling: _Sampling) -> tuple[str, ...] | Failed:
+        """What kind of calls these are by the worker's own profiler; nothing on a CPU.
+
+        A profiler that fails says nothing.  A worker that ends meanwhile fails: another one would
+        take its place for the next shape (tests/exploits/zoo/h2_leaves_when_observed.py).
+        """
         if self._device.name == "cpu":
             return ()
         seen = self._bench.observe(self._fresh(sampling.shape, self._seeds.stream("seen")))
-        return () if isinstance(seen, Failed) else seen.facts
+        if isinstance(seen, Failed):
+            return () if self._bench.usable else seen
+        return seen.facts
 
     def _warm_up(self, sampling: _Sampling) -> Failed | None:
         """Checked, untimed windows in the measured regime until the time stands still."""
@@ -259,13 +288,14 @@ class Measurement:
         )
 
 
-def _called(audited: Failed, seen: Callable[[], Sequence[str]]) -> Failed:
+def _called(audited: Failed, seen: Callable[[], Sequence[str] | Failed]) -> Failed:
     """What to call a claim that the judge's clock refutes; `seen` asks the worker's profiler.
 
     Where work goes on beside the stream that the call's events are on, an honest program claims too
     little as well.  The worker itself says so, which gives a forger a milder word and no time.
     """
-    if audited.verdict is not Verdict.TAMPERED or "multi-stream" not in seen():
+    facts = seen() if audited.verdict is Verdict.TAMPERED else ()
+    if isinstance(facts, Failed) or "multi-stream" not in facts:
         return audited
     return Failed(
         Verdict.UNORDERED,

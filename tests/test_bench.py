@@ -201,6 +201,35 @@ def test_a_judge_without_memory_for_buffers_has_a_fresh_worker_too(
         bench.window(PREPARED, timed=False)
 
 
+def test_a_timed_call_gets_no_fresh_worker_whoever_lacks_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a submission could have another process for each that it dislikes."""
+    bench, launcher = make_bench(Verdict.WRONG_ANSWER, settles=True)
+    device: Any = bench._device
+    device.buffer_sets = lambda frame: 2
+    full_after(launcher, 1)
+    monkeypatch.setattr(FakeSession, "order", launcher.order)  # type: ignore[attr-defined]
+
+    def window(number: int) -> Any:
+        frame = SimpleNamespace(number=number, to_order=lambda n: {})
+        prepared: Any = SimpleNamespace(frame=frame)
+        return bench.window(prepared, timed=True)
+
+    assert window(1) == Failed(Verdict.WRONG_ANSWER, "it failed")
+    assert window(2) == Failed(Verdict.OUT_OF_MEMORY, "no room for the buffers")
+    assert not bench.crowded  # that is the worker's word alone
+    assert len(launcher.spawned) == 1
+
+    bench.begin()
+    window(3)
+    device.exchange = lambda frame, slots: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError)
+    found = window(4)
+    assert isinstance(found, Failed) and found.verdict is Verdict.OUT_OF_MEMORY
+    assert bench.crowded
+    assert len(launcher.spawned) == 2
+
+
 def test_what_is_too_large_for_a_fresh_worker_is_too_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -43,6 +43,7 @@ class Bench:
 
     def __init__(self, leaves: int | None = None) -> None:
         self.ended = 0
+        self.crowded = False
         self.ahead: list[int] = []
         self.leaves = leaves
 
@@ -365,3 +366,80 @@ def test_a_second_stream_that_nobody_waits_for_is_a_mistake_and_no_forgery(
     found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
     assert found is not None and found.verdict == verdict
     assert found.message.startswith("0.03 us a call")
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_worker_that_ends_while_it_is_observed_fails_and_a_profiler_that_fails_says_nothing(
+    usable: bool,
+) -> None:
+    """Another worker would have the next shape, three times a run."""
+    bench: Any = SimpleNamespace(observe=lambda inputs: GONE, usable=usable)
+    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
+    estimate = SimpleNamespace(estimate=Estimate(0, (600.0,)), blocks=(), classes=())
+    device: Any = SimpleNamespace(name="cuda:0", audit=lambda process, windows: estimate)
+    preparer: Any = SimpleNamespace(prepare=lambda *_: None)
+    task: Any = SimpleNamespace(timed_inputs="needles")
+    nothing: Any = None
+    made = Measurement(
+        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=True
+    )
+    found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
+    assert found == (None if usable else GONE)
+
+
+FULL = Failed(Verdict.OUT_OF_MEMORY, "no device memory is left for the buffers")
+
+
+@pytest.mark.parametrize(
+    ("full_in", "workers"),
+    [
+        (None, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]),
+        # The second shape of the first process found no room: from then on each has its own worker.
+        (0, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+    ],
+)
+def test_what_the_first_process_finds_of_the_memory_holds_for_all(
+    full_in: int | None, workers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed, results = _in_workers(full_in, monkeypatch)
+    assert timed == workers
+    assert all(isinstance(result.outcome, Passed) for result in results)
+
+
+def test_a_process_that_fills_the_memory_later_is_replaced_by_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against tests/exploits/zoo/h2_no_memory_for_buffers.py, with real memory."""
+    _, results = _in_workers(1, monkeypatch)
+    assert FULL in [result.outcome for result in results]
+
+
+def _in_workers(
+    full_in: int | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[int], list[CaseResult]]:
+    """The worker of each sampling, of two shapes; in that process no second shape has room."""
+    bench, timed, shapes = Bench(), list[int](), dict[int, int]()
+
+    def sample(
+        self: Any, sampling: measure._Sampling, process: int, share_ns: int
+    ) -> Failed | None:
+        worker = bench.ended + 1
+        shapes[worker] = shapes.get(worker, 0) + 1
+        bench.crowded = process == full_in and shapes[worker] > 1
+        if bench.crowded:
+            return FULL
+        timed.append(worker)
+        sampling.check = make_check()
+        sampling.estimates.append(Estimate(process, (600.0,) * 30))
+        return None
+
+    monkeypatch.setattr(Measurement, "_sample", sample)
+    task: Any = SimpleNamespace(ranked_seed=1, timed_inputs="needles")
+    modules: Any = SimpleNamespace(compulsory_bytes=None)
+    device: Any = SimpleNamespace(name="cuda:0", tick_ns=1.0)
+    nothing: Any = None
+    made: Any = bench
+    results = Measurement(
+        task, modules, device, made, nothing, nothing, BUDGET, nothing, observe=False
+    ).run([SHAPE, Shape((("n", 16),))])
+    return timed, results
