@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import hashlib
 import io
 import os
@@ -65,9 +67,7 @@ def _read(path: Path) -> bytes:
         # Not blocking on a FIFO; not following what changes between a check and the read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        whole = Path(f"{path}.py")
-        guess = f"; did you mean {whole}?" if whole.is_file() else ""
-        raise UsageError(f"{path}: there is no such file{guess}") from None
+        raise UsageError(f"{path}: there is no such file{_guess(path)}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path}: cannot be read ({reason})") from None
@@ -81,6 +81,18 @@ def _read(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         # One byte more than is allowed: submission_of refuses it without reading the rest.
         return file.read(MAX_SOURCE_BYTES + 1)
+
+
+def _guess(path: Path) -> str:
+    """Which file may have been meant: without its suffix, misspelt, or without its folder."""
+    folders = [path.parent] + ([Path("submissions")] if path.parent == Path() else [])
+    wanted = path.name if path.suffix == ".py" else f"{path.name}.py"
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".py")]
+            for near in difflib.get_close_matches(wanted, names, n=1, cutoff=0.75):
+                return f"; did you mean {folder / near}?"
+    return ""
 
 
 def _decode(path: Path, raw: bytes) -> str:

@@ -413,12 +413,18 @@ def test_several_runs_end_with_a_count_of_them_and_with_who_leads(folder: Path) 
     assert done.stdout.decode().splitlines()[-1] == "1 passed, 1 failed"
 
 
-def test_a_file_without_its_ending_is_guessed_at(harness: Harness, folder: Path) -> None:
-    (folder / "mine.py").touch()
-    common = ("--problem", str(DOUBLE), "--no-store")
-    said = harness("run", str(folder / "mine"), *common)
-    refused(said, 2, f"{folder}/mine: there is no such file; did you mean {folder}/mine.py?")
-    refused(harness("run", str(folder / "other"), *common), 2, "other: there is no such file\n")
+def test_which_file_was_meant_is_guessed_at(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "submissions").mkdir()
+    (folder / "submissions" / "mine.py").touch()
+    monkeypatch.chdir(folder)
+    for given in ("submissions/mine", "submissions/mien.py", "mine.py", "mine"):
+        said = harness("run", given, "--problem", str(DOUBLE), "--no-store")
+        guess = "did you mean submissions/mine.py?"
+        refused(said, 2, f"{given}: there is no such file; {guess}")
+    said = harness("run", "submissions/other", "--problem", str(DOUBLE), "--no-store")
+    refused(said, 2, "submissions/other: there is no such file\n")
 
 
 @pytest.mark.timeout(300)
