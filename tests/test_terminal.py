@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import pty
 import re
@@ -556,6 +557,47 @@ def test_an_empty_board_says_what_to_run_next(
     assert sorted(task.rglob("*")) == before
 
 
+def test_show_without_a_run_lists_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with open_store(url, create=True) as store:
+        store.add(
+            make_run("old", id="aaaa", created=1),
+            make_run("new", id="bbbb", created=2),
+            make_run("new", id="cccc", created=3, mode=Mode.TEST),
+            make_run("bad", id="dddd", created=4, verdict=Verdict.CRASHED, message="gone"),
+        )
+    assert cli.run(["show", "--db", url]) == 0
+    rows = capfd.readouterr().out.splitlines()
+    ids = [line.split()[0] for line in rows[2:6]]
+    assert ids == ["dddd", "cccc", "bbbb", "aaaa"]
+    assert rows[2].endswith("gone")
+    assert rows[3].endswith("made in mode test")
+    assert rows[-1] == "`harness show RUN` has one in full."
+    assert cli.run(["show", "--limit", "2", "--json", "--db", url]) == 0
+    listed = json.loads(capfd.readouterr().out)["listed"]
+    assert [(run["id"], run["rank"], run["verdict"]) for run in listed] == [
+        ("dddd", None, "crashed"),
+        ("cccc", None, "passed"),
+    ]
+    assert cli.run(["show", "--json", "--db", url]) == 0
+    ranks = {run["id"]: run["rank"] for run in json.loads(capfd.readouterr().out)["listed"]}
+    assert sorted(filter(None, (ranks["aaaa"], ranks["bbbb"]))) == [1, 1]
+
+
+def test_show_before_any_run_says_what_makes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HARNESS_DB", raising=False)
+    assert cli.run(["show"]) == 0
+    assert "No run is stored yet" in capfd.readouterr().out
+    assert cli.run(["show", "--db", f"sqlite:///{tmp_path}/none.db"]) == 2
+
+
 def test_wrong_arguments_and_databases_exit_with_2_or_3_and_one_line(
     url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -563,7 +605,7 @@ def test_wrong_arguments_and_databases_exit_with_2_or_3_and_one_line(
     broken.write_text("no database " * 100)
     for argv, code in [
         (["show", "nothing", "--db", url], 2),
-        (["show", "--db", url], 2),
+        (["show", "--limit", "0", "--db", url], 2),
         (["leaderboard", "--limit", "0", "--db", url], 2),
         (["leaderboard", "--format", "xml"], 2),
         (["leaderboard", "--db", "harness.db"], 2),

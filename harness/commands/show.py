@@ -1,7 +1,8 @@
-"""`harness show RUN`: one run in full."""
+"""`harness show`: one run in full, or a list of the latest."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -11,19 +12,62 @@ from harness.errors import UsageError
 
 
 @click.command("show")
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Without RUN: so many runs at most.",
+)
 @options.json_option
 @options.db_option
 @options.problem_option
-def command(run: str, as_json: bool, db: str | None, problem: Path | None) -> None:
+def command(
+    run: str | None, limit: int, as_json: bool, db: str | None, problem: Path | None
+) -> None:
     """Show one run in full: cases, errors, samples, doubts, log.
 
     RUN is a run's id, the beginning of it, or a submission by its name or file: its latest run.
-    `harness leaderboard --all` lists them.
+    Without RUN the latest runs are listed, of every submission, device and mode.
     """
     with options.in_a_hurry():
         root = options.task_root(problem)
-        _show(run, as_json, options.store_url(db, root), root)
+        url = options.store_url(db, root)
+        if run is None:
+            _list(limit, as_json, url, root, may_be_missing=db is None)
+        else:
+            _show(run, as_json, url, root)
+
+
+def _list(limit: int, as_json: bool, url: str, root: Path | None, *, may_be_missing: bool) -> None:
+    from harness.leaderboard import boards, ranks
+    from harness.render import listing
+    from harness.store import MissingStore, open_store
+
+    try:
+        with open_store(url, create=False) as store:
+            task = options.task_at(root)
+            found = store.runs(limit=limit)
+            ranked = ranks(boards(store.latest_eligible(task), task=task))
+    except MissingStore:
+        if not may_be_missing:
+            raise
+        found, ranked = (), {}
+    if as_json:
+        from harness.render import export
+
+        options.say(export.dumps(listing.runs_document(found, ranked)) + "\n")
+        return
+    console = options.console()
+    signs = options.signs(console)
+    if not found:
+        console.print("No run is stored yet: `harness run submissions/torch_dequant.py` makes one.")
+        return
+    console.print(listing.runs_table(found, ranked, signs=signs, now_ns=time.time_ns()))
+    console.print("")
+    console.print("`harness show RUN` has one in full.", style="dim")
 
 
 def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
