@@ -114,8 +114,9 @@ class MissingStore(StoreError, UsageError):
     """There is no database of that name yet, and nothing is wrong with the machine: exit code 2."""
 
 
-def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.Engine, str]:
-    """An engine on a database of the current schema, and its name for messages (no password).
+def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.Engine, str, bool]:
+    """An engine on a database of the current schema, its name for messages (no password), and
+    whether its tables were made now.
 
     With `create` it is made or brought up to date as needed and may be written; otherwise nothing
     in it is changed.  A damaged database, another program's and one of a newer schema are refused
@@ -137,7 +138,7 @@ def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.E
     raise UsageError(f"{backend} databases are not supported; use a sqlite or postgresql URL")
 
 
-def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str]:
+def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str, bool]:
     where = url.render_as_string(hide_password=True)
     try:
         engine = sa.create_engine(url.set(drivername="postgresql+psycopg"))
@@ -150,18 +151,18 @@ def _open_postgres(url: sa.URL, create: bool) -> tuple[sa.Engine, str]:
         with explained(where):
             if not create and not sa.inspect(engine).has_table(schema.name):
                 raise MissingStore(f"{where}: nothing has been stored yet; `harness run` begins it")
-            _settle(engine, where, create=create)
+            new = _settle(engine, where, create=create)
     except StoreError:
         engine.dispose()  # nobody else could close its connections
         raise
-    return engine, where
+    return engine, where, new
 
 
-def _open_sqlite(database: str | None, create: bool, busy_ns: int) -> tuple[sa.Engine, str]:
+def _open_sqlite(database: str | None, create: bool, busy_ns: int) -> tuple[sa.Engine, str, bool]:
     if database is None or database in ("", ":memory:"):
         engine = sqlite_file.memory_engine()
         _settle(engine, "the database in memory", create=True)
-        return engine, "the database in memory"
+        return engine, "the database in memory", False  # as nobody's typing error makes one
     path, where = Path(database), database
     if not sqlite_file.is_begun(path):
         if not create:
@@ -172,8 +173,8 @@ def _open_sqlite(database: str | None, create: bool, busy_ns: int) -> tuple[sa.E
             _look_first(path, where, busy_ns)
     with explained(where):
         engine = sqlite_file.file_engine(path, write=create, busy_ns=busy_ns)
-        _settle(engine, where, create=create, file=path)
-    return engine, where
+        new = _settle(engine, where, create=create, file=path)
+    return engine, where, new
 
 
 def _look_first(path: Path, where: str, busy_ns: int) -> None:
@@ -219,13 +220,16 @@ def _current() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def _settle(engine: sa.Engine, where: str, *, create: bool, file: Path | None = None) -> None:
-    """Make sure of the current schema: check it, and with `create` make or migrate it."""
+def _settle(engine: sa.Engine, where: str, *, create: bool, file: Path | None = None) -> bool:
+    """Make sure of the current schema: check it, and with `create` make or migrate it.
+
+    Returns whether it was made: of programs that start at once, one makes it.
+    """
     with engine.connect() as connection, connection.begin():
         found = _number(connection)
     _refuse_newer(found, where)
     if found == _current():
-        return
+        return False
     if not create:
         raise StoreError(
             f"{where}: schema {found} is older than this harness; any `harness run` updates it"
@@ -233,14 +237,14 @@ def _settle(engine: sa.Engine, where: str, *, create: bool, file: Path | None = 
     with engine.connect().execution_options(write=True) as connection, connection.begin():
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(1751216500)")  # one maker
-        _migrate(connection, where, file)
+        return _migrate(connection, where, file)
 
 
-def _migrate(connection: sa.Connection, where: str, file: Path | None) -> None:
+def _migrate(connection: sa.Connection, where: str, file: Path | None) -> bool:
     found = _number(connection)  # again, for another process may have been first
     _refuse_newer(found, where)
     if found == _current():
-        return
+        return False
     if found and file is not None:
         sqlite_file.back_up(file, file.with_name(f"{file.name}.schema{found}.bak"))
     if found and file is None:
@@ -251,6 +255,7 @@ def _migrate(connection: sa.Connection, where: str, file: Path | None) -> None:
         migrate(connection)
     connection.execute(schema.delete())
     connection.execute(schema.insert().values(number=_current()))
+    return not found
 
 
 def _copy_tables(connection: sa.Connection, found: int) -> None:

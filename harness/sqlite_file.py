@@ -17,6 +17,9 @@ from harness.errors import StoreError
 #: How long a writer waits for its turn.  5 s lost one run in 800 with eight writers (FAULTS B04).
 BUSY_NS = 60_000_000_000
 
+#: Of a file or a folder that cannot be written; the low byte is what the extended codes share.
+_UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+
 _ELSEWHERE = "name another one with --db"
 
 #: A part of the database's own message -> what to do about it.
@@ -93,8 +96,11 @@ def connect_read_only(path: Path, busy_ns: int) -> sqlite3.Connection:
     connection = _connect(f"{name}?mode=ro", busy_ns, uri=True)
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
         connection.close()
+        # Where it is locked somebody writes, and what is read as it is may be half written.
+        if error.sqlite_errorcode & 0xFF not in _UNWRITABLE:
+            raise
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise

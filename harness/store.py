@@ -61,19 +61,20 @@ def open_store(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> Iterator[St
     Raises MissingStore when there is none to read, StoreError when it cannot be used, UsageError
     when `url` is none.
     """
-    engine, where = open_engine(url, create=create, busy_ns=busy_ns)
+    engine, where, new = open_engine(url, create=create, busy_ns=busy_ns)
     try:
-        yield Store(engine, where)
+        yield Store(engine, where, new=new)
     finally:
         engine.dispose()
 
 
 class Store:
-    """The runs of one database; made by `open_store`."""
+    """The runs of one database; made by `open_store`.  `new`: it was made as this was opened."""
 
-    def __init__(self, engine: sa.Engine, where: str) -> None:
+    def __init__(self, engine: sa.Engine, where: str, *, new: bool) -> None:
         self._engine = engine
         self.where = where
+        self.new = new
 
     def add(self, *made: Run) -> None:
         """Store runs, all of them whole or none.  Raises StoreError when an id is there already.

@@ -19,7 +19,7 @@ from secrets import token_hex
 
 import pytest
 
-from harness import bundle, cli
+from harness import bundle, cli, sqlite_file
 from harness.errors import UsageError
 from harness.model import Mode
 from harness.sources import read_submission
@@ -237,6 +237,32 @@ def test_a_new_database_is_told_where_somebody_named_it(
     import_ = ("import", str(folder / "bundle.json"), "--problem", str(root))
     said = harness(*import_, "--db", f"sqlite:///{folder}/b.db")
     assert said.err == f"harness: new results database {folder}/b.db\n"
+
+
+@pytest.mark.parametrize("command", ["run", "import"])
+def test_a_database_that_another_program_holds_is_waited_for_once(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """It was four times, a minute each: to see whether it is there, and to open it."""
+    root, path = small_task(folder / "task", "double"), folder / "some.db"
+    made = bundle.dumps(bundle.make([sampled_run()], with_source=True))
+    (folder / "bundle.json").write_bytes(made)
+    file = {"run": HONEST, "import": folder / "bundle.json"}[command]
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE harness_schema (number INTEGER)")  # with a rollback journal
+    holder.execute("BEGIN EXCLUSIVE")
+    opened: list[str] = []
+    connect = sqlite_file._connect
+
+    def at_once(name: str, busy_ns: int, *, uri: bool = False) -> sqlite3.Connection:
+        opened.append(name)
+        return connect(name, 0, uri=uri)
+
+    monkeypatch.setattr(sqlite_file, "_connect", at_once)
+    said = harness(command, str(file), "--problem", str(root), "--db", f"sqlite:///{path}")
+    holder.close()
+    refused(said, 3, f"{path}: database is locked: another process holds it")
+    assert len(opened) == 1
 
 
 def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_not(

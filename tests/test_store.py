@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from harness import database, leaderboard
+from harness import database, leaderboard, sqlite_file
 from harness.errors import StoreError, UsageError
 from harness.model import CaseKind, Doubt, Mode, Verdict
 from harness.store import MissingStore, Store, open_store
@@ -375,6 +375,27 @@ def test_a_database_held_by_another_writer_is_an_error_after_the_wait(path: Path
         holder.close()
         store.add(make_run(id="second"))
         assert len(store.runs()) == 2
+
+
+def test_a_database_that_is_locked_is_not_read_as_it_is(tmp_path: Path) -> None:
+    """Whoever holds it may have written half of a change."""
+    path = tmp_path / "some.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE begun (a)")  # with a rollback journal, of which no log tells
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite_file.connect_read_only(path, 1_000_000)
+    holder.execute("ROLLBACK")
+    sqlite_file.connect_read_only(path, 1_000_000).close()
+    holder.close()
+
+
+def test_the_one_who_makes_a_database_is_told_that_it_is_new(url: str) -> None:
+    for new in (True, False):
+        with open_store(url, create=True) as store:
+            assert store.new is new
+    with open_store(url, create=False) as store:
+        assert not store.new
 
 
 def test_an_older_schema_is_migrated_after_a_copy_and_readers_are_told(

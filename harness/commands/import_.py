@@ -39,9 +39,8 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
             )
     note = f"imported from a bundle, {bundle.digest}, {vouched}"
     url = options.store_url(db, root)
-    new = db is not None and options.is_missing(url)
     with open_store(url, create=True) as store:
-        if new:
+        if db is not None and store.new:
             options.say_new(store.where)
         fresh = [run for run in bundle.runs if not _there(store, run, file)]
         store.add(*(_imported(run, note, signed=signers is not None) for run in fresh))

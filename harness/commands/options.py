@@ -136,20 +136,6 @@ def store_url(db: str | None, root: Path | None) -> str:
     return db or f"sqlite:///{(root or Path.cwd()) / DEFAULT_STORE}"
 
 
-def is_missing(url: str) -> bool:
-    """Whether there is no database at `url` yet, so that whoever writes there makes one."""
-    from harness.errors import StoreError
-    from harness.store import MissingStore, open_store
-
-    try:
-        with open_store(url, create=False):
-            return False
-    except MissingStore:
-        return True
-    except StoreError:
-        return False  # another program is making it, or whoever opens it to write says what it is
-
-
 def say_new(where: str) -> None:
     """Say that a database was made where somebody named one: the name may be a typing error."""
     from harness.render.text import plain

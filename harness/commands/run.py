@@ -144,10 +144,9 @@ def _refuse_unwritable(url: str, *, named: bool) -> None:
     """Open the store for writing before any work is done that could not be kept."""
     from harness.store import open_store
 
-    new = named and options.is_missing(url)
     with open_store(url, create=True) as store:
         store.prove_writable()
-        if new:
+        if named and store.new:
             options.say_new(store.where)
 
 
