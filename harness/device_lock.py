@@ -57,9 +57,17 @@ def _taken(descriptor: int) -> bool:
 def _open(path: Path) -> int:
     """Open another user's lock as it is: creating it again is refused in a sticky folder."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags)
+        with contextlib.suppress(FileExistsError):  # another user was first
+            return _made(path, flags)
+
+
+def _made(path: Path, flags: int) -> int:
+    """Make a lock that others can open from its first moment on."""
+    mask = os.umask(0o022)  # root's of 077 would keep every other user from waiting
     try:
-        return os.open(path, flags)
-    except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT, 0o644)
-        os.fchmod(descriptor, 0o644)  # root's umask of 077 would keep every other user from waiting
-        return descriptor
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+    finally:
+        os.umask(mask)

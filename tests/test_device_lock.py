@@ -86,3 +86,45 @@ def test_another_user_can_wait_for_a_device_whatever_the_umask(tmp_path: Path) -
             assert (tmp_path / "harness-cpu.lock").stat().st_mode & 0o777 == 0o644
     finally:
         os.umask(old)
+
+
+def test_a_lock_that_another_user_makes_at_the_same_moment_is_waited_for_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, flags = tmp_path / "harness-cpu.lock", os.open, list[int]()
+
+    def open_(name: Path, how: int, mode: int = 0o777) -> int:
+        flags.append(how)
+        try:
+            return real(name, how, mode)
+        finally:
+            os.close(real(path, os.O_CREAT))  # the other user: after we looked, before we make one
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "fchmod", refused)
+    with device_lock.hold("cpu", waiting=pytest.fail):
+        pass
+    assert [bool(how & os.O_CREAT) for how in flags] == [False, True, False]
+
+
+def test_a_lock_can_be_opened_by_others_from_its_first_moment_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, modes = os.open, list[int]()
+
+    def open_(name: Path, how: int, mode: int = 0o777) -> int:
+        descriptor = real(name, how, mode)
+        modes.append(os.fstat(descriptor).st_mode & 0o777)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_)
+    mask = os.umask(0o077)
+    try:
+        with device_lock.hold("cpu", waiting=pytest.fail):
+            assert os.umask(0o077) == 0o077
+    finally:
+        os.umask(mask)
+    assert modes == [0o644]
