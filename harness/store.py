@@ -201,15 +201,22 @@ class Store:
         rows = self.latest_eligible(known, task=run.task, device=run.device.name)
         return leaderboard.place(leaderboard.boards(rows, task=known), run.id)
 
-    def standing(self, run: Run, known: Task | None) -> Standing | None:
-        """The standing of the run's submission on its device, whichever run holds it."""
-        rows = self.latest_eligible(known, task=run.task, device=run.device.name)
-        whose = (_text(run.submission.author), _text(run.submission.name))
-        for board in leaderboard.boards(rows, task=known):
-            for standing in board.standings:
-                if (standing.author, standing.submission) == whose:
-                    return standing
-        return None
+    def standing(self, run: Run, known: Task | None) -> tuple[str, Standing] | None:
+        """The standing of the run's submission, whichever run holds it, and on which device.
+
+        Of the run's own device and author where there is one, else of another device; and nobody's
+        runs are of the only author there is, as in `_latest_of`.
+        """
+        name, author = _text(run.submission.name), _text(run.submission.author)
+        alone = len(self._latest_of(name)) == 1
+        found = [
+            (board.device, standing)
+            for board in leaderboard.boards(self.latest_eligible(known, task=run.task), task=known)
+            for standing in board.standings
+            if standing.submission == name and (alone or standing.author == author)
+        ]
+        own = _text(run.device.name)
+        return min(found, key=lambda f: (f[0] != own, f[1].author != author), default=None)
 
     def _failed(self, task: str | None, device: str | None) -> _Failed:
         """Runs that may speak against others of the same file."""

@@ -26,7 +26,7 @@ from harness.sources import read_submission
 from harness.store import Store, open_store
 from harness.task import load
 from harness.timing import CPU_BUDGET, CUDA_BUDGET
-from tests.fakes import make_run
+from tests.fakes import CPU, make_run
 from tests.judging import ROOT, SUBMISSIONS, small_task
 from tests.sampled import sampled_run
 from tests.workers import require_rank
@@ -282,6 +282,21 @@ def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_no
         store.add(quick)
     assert harness("show", "mine", *common).out.splitlines()[-1] == line
     assert line not in harness("show", "bbbb", *common).out  # asked for by its id
+
+
+def test_show_by_name_says_which_run_holds_the_standing_on_another_device(
+    harness: Harness, folder: Path
+) -> None:
+    task, db = load(DOUBLE), f"sqlite:///{folder}/some.db"
+    ranked = sampled_run(
+        "mine", id="aaaa", created=1, times_us=(20.0, 40.0), shapes=task.ranked,
+        task=task.name, digest=task.digest,
+    )  # fmt: skip
+    quick = replace(ranked, id="bbbb", created_ns=ranked.created_ns + 1, mode=Mode.TEST, device=CPU)
+    with open_store(db, create=True) as store:
+        store.add(ranked, quick)
+    said = harness("show", "mine", "--problem", str(DOUBLE), "--db", db).out.splitlines()[-1]
+    assert said == "its standing on NVIDIA H200 is run aaaa: harness show aaaa"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

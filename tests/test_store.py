@@ -22,9 +22,9 @@ import sqlalchemy as sa
 
 from harness import database, leaderboard, sqlite_file
 from harness.errors import StoreError, UsageError
-from harness.model import CaseKind, Doubt, Mode, Verdict
+from harness.model import CaseKind, Doubt, Mode, Run, Verdict
 from harness.store import MissingStore, Store, open_store
-from tests.fakes import SHAPES, make_failure, make_run, make_task
+from tests.fakes import CPU, SHAPES, make_failure, make_run, make_task
 
 ROOT = Path(__file__).parent.parent
 
@@ -633,6 +633,28 @@ def test_a_run_is_also_found_by_its_submissions_name_where_that_is_one_authors(
         store.get("mine")
     with pytest.raises(UsageError, match="none of a submission of that name"):
         store.get("min")
+
+
+def test_a_standing_is_found_of_the_only_author_and_on_another_device(store: Store) -> None:
+    def held(run: Run) -> tuple[str, str] | None:
+        found = store.standing(run, None)
+        return None if found is None else (found[0], found[1].run)
+
+    ranked = make_run("mine", id="1a", created=1)
+    unsigned = make_run("mine", author="anonymous", id="2b", created=2, mode=Mode.TEST)
+    later = make_run("mine", id="3c", created=3, mode=Mode.TEST, device=CPU)
+    store.add(ranked, unsigned, later)
+    assert [held(run) for run in (ranked, unsigned, later)] == [("NVIDIA H200", "1a")] * 3
+
+    on_cpu = make_run("mine", author="anonymous", id="4d", created=4, device=CPU)
+    store.add(on_cpu)
+    assert held(later) == (CPU.name, "4d") and held(unsigned) == ("NVIDIA H200", "1a")
+    store.add(make_run("mine", author="anonymous", id="5e", created=5))  # of two, one's own
+    assert held(unsigned) == ("NVIDIA H200", "5e") and held(ranked) == ("NVIDIA H200", "1a")
+
+    store.add(make_run("mine", author="another", id="6f", created=6, mode=Mode.TEST))
+    assert held(later) == ("NVIDIA H200", "1a")  # nobody's may be the other one's now
+    assert held(store.get("6f")) is None
 
 
 def test_a_run_is_also_found_by_its_submissions_file(store: Store) -> None:

@@ -95,5 +95,6 @@ def _show(key: str, as_json: bool, url: str, root: Path | None) -> None:
     console.print(run_view(found, signs=options.signs(console), place=where, full=True))
     if standing is not None:
         # A quick `--mode test` hides the ranked run, of which its author wants to see the times.
-        other = plain(standing.run, "ascii")
-        options.say(f"its standing is run {other}: harness show {other}\n")
+        device, other = (plain(one, "ascii") for one in (standing[0], standing[1].run))
+        there = "" if standing[0] == found.device.name else f" on {device}"
+        options.say(f"its standing{there} is run {other}: harness show {other}\n")
