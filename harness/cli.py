@@ -153,9 +153,8 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         _say(error.format_message() + _hint(error))
         return 2
-    except click.Abort:
-        several = arguments[:1] == ["run"] and len(arguments) > 2
-        _say("interrupted" + "; runs that had ended are kept" * several)
+    except click.Abort as abort:
+        _say("; ".join(["interrupted", *getattr(abort.__context__, "__notes__", ())]))
         return 130
     except HarnessError as error:
         if debug:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from harness import codec, confine, environment
+from harness import codec, confine, environment, interrupts
 from harness.errors import HarnessError, UsageError
 from harness.model import Job, Run
 from harness.progress import STILL, Progress
@@ -82,6 +82,7 @@ class _Conversation:
                 if step != STILL:
                     report(step)
             elif event["event"] == "result":
+                interrupts.in_hand()  # to end the judge takes up to seconds
                 return codec.decode(kind, event["value"])
             elif event["event"] == "error":
                 wrong = UsageError if event["value"]["kind"] == "usage" else HarnessError

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 
-from harness import bundle, cli, sqlite_file
+from harness import bundle, cli, codec, pool, sqlite_file
 from harness.errors import UsageError
 from harness.model import Mode
 from harness.sources import read_submission
@@ -327,6 +328,89 @@ def test_a_run_that_a_signal_meets_as_it_waits_for_the_database_is_kept(
     assert bundle.loads(kept.read_bytes(), "it").runs[0].id == make_run().id
 
 
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A judge that has a result at once; unmended, a signal must fail a test and not end pytest."""
+    old = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: None),
+    }
+    result = json.dumps({"event": "result", "value": codec.encode(make_run("mine"))})
+    judge = partial(
+        subprocess.Popen,
+        [sys.executable, "-c", f"print({result!r})"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    monkeypatch.setattr(pool, "_start_judge", judge)
+    yield
+    for number, handler in old.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
+def test_a_run_that_a_signal_meets_as_its_judge_ends_is_stored(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int]
+) -> None:
+    root, db = small_task(folder / "task", "double"), f"sqlite:///{folder}/some.db"
+    end = pool._end
+
+    def is_met(*judge: Any) -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        end(*judge)
+
+    monkeypatch.setattr(pool, "_end", is_met)
+    run = ("run", str(HONEST), str(SUBMISSIONS / "raises.py"), "--quiet", "--problem")
+    said = harness(*run, str(root), "--db", db)
+    assert (said.code, said.out) == (130, "")
+    assert said.err.splitlines()[1:] == ["", "harness: interrupted; runs that had ended are kept"]
+    with open_store(db, create=False) as store:
+        assert [row.submission for row in store.runs()] == ["mine"]  # and no other was begun
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_says_that_runs_are_kept_only_where_some_are(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, end = small_task(folder / "task", "double"), pool._end
+    run = ("run", str(HONEST), "--quiet", "--mode", "test", "--problem", str(root))
+
+    def is_met(*judge: Any) -> None:
+        end(*judge)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(pool, "_end", is_met)
+    assert harness(*run, "--no-store").err == "\nharness: interrupted\n"
+    monkeypatch.setattr(pool, "run_job", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert harness(*run).err == "\nharness: interrupted\n"
+
+
+@pytest.mark.usefixtures("signals")
+def test_a_signal_that_waited_does_not_keep_another_from_ending_the_wait_for_the_database(
+    harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, end = small_task(folder / "task", "double"), pool._end
+
+    def is_met(*judge: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        end(*judge)
+
+    def waits(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr(pool, "_end", is_met)
+    monkeypatch.setattr(Store, "add", waits)
+    said = harness("run", str(HONEST), "--quiet", "--problem", str(root))
+    kept = next(root.glob("results/unstored-*.json"))
+    assert said.code == 130 and f"is kept: harness import {kept}\n" in said.err
+    assert said.err.endswith("harness: interrupted\n")
+
+
 @pytest.mark.timeout(300)
 def test_a_judge_that_breaks_is_one_line_and_a_traceback_only_for_who_asks(
     harness: Harness, folder: Path
@@ -594,7 +678,7 @@ def test_what_is_said_of_other_peoples_names_cannot_command_a_terminal(
 def test_nohup_goes_on_being_ignored() -> None:
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from harness.commands.run import interruptible\n"
+        "from harness.interrupts import interruptible\n"
         "with interruptible(): signal.raise_signal(signal.SIGHUP)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

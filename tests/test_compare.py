@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import random
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness import bundle, confirm, leaderboard, samples
+from harness import bundle, confirm, interrupts, leaderboard, pool, samples
 from harness.cli import run as run_cli
 from harness.commands import compare as compare_command
 from harness.commands import confirming
@@ -286,6 +289,32 @@ def test_an_interrupted_confirmation_keeps_the_entries_that_it_was_done_with(
     monkeypatch.setattr(confirming, "judge", judge)
     assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 130
     assert judged == ["lucky", "second", "second", "lucky", "lucky"]
+    with open_store(board, create=False) as store:
+        assert [run.submission for run in store.runs()] == ["lucky", "third", "second", "lucky"]
+
+
+def test_an_entry_that_a_signal_meets_as_its_last_judge_ends_is_confirmed(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged: list[str] = []
+    # Unmended it must fail, not end pytest.
+    old = signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def run_job(job: Job, report: Any) -> Run:
+        judged.append(job.submission.name)
+        interrupts.in_hand()  # as pool has it, which ends the judge then
+        if len(judged) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return sampled_run(
+            job.submission.name, id=f"n{len(judged)}", created=1000, device=CPU, mode=job.mode,
+            seed=len(judged), times_us=(20.0, 40.0), floor=None, shapes=load(DOUBLE).ranked,
+        )  # fmt: skip
+
+    monkeypatch.setattr(pool, "run_job", run_job)
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 130
+    signal.signal(signal.SIGTERM, old)
+    assert judged == ["lucky", "second", "second", "lucky", "lucky"]
+    assert "lucky: " in capsys.readouterr().err
     with open_store(board, create=False) as store:
         assert [run.submission for run in store.runs()] == ["lucky", "third", "second", "lucky"]
 

@@ -44,7 +44,7 @@ LAYERS: tuple[tuple[str, str], ...] = (
         "check lint memory prepare bench verdicts trial measure profile selftest judge "
         "judge_process",
     ),
-    ("machine's own", "pool gatekeeper doctor"),
+    ("machine's own", "interrupts pool gatekeeper doctor"),
     ("commands", "commands.*"),
     ("command line", "cli __main__"),
 )

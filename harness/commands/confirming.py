@@ -10,6 +10,7 @@ from harness import confirm as confirmations
 from harness import leaderboard
 from harness.commands.run import judge, keep
 from harness.errors import UsageError
+from harness.interrupts import interruptible
 from harness.model import Board, Job, Mode, Run, Standing, Verdict
 from harness.render import text
 from harness.sources import require_source
@@ -32,11 +33,13 @@ def confirm(url: str, root: Path | None, device: str | None, count: int) -> bool
         for run in old:
             require_source(run.submission)
     passed = True
-    for i, run in confirmations.measure(lambda i, mode: _run(root, board, old[i], mode), len(old)):
-        # At once: what breaks or ends the rest does not lose it.
-        keep(url, run, root)
-        click.echo(_said(chosen[i], run), err=True)
-        passed = passed and run.verdict is Verdict.PASSED
+    fresh = confirmations.measure(lambda i, mode: _run(root, board, old[i], mode), len(old))
+    with interruptible(keeps=True):
+        for i, run in fresh:
+            # At once: what breaks or ends the rest does not lose it.
+            keep(url, run, root)
+            click.echo(_said(chosen[i], run), err=True)
+            passed = passed and run.verdict is Verdict.PASSED
     return passed
 
 

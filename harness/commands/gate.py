@@ -66,7 +66,7 @@ def command(files: Sequence[str], **chosen: Any) -> int:
     Exit code: 0 all verified, 1 some submission is not, 2 usage, 3 the machine failed.
     """
     from harness.commands.gate_cache import clean_cache
-    from harness.commands.run import interruptible
+    from harness.interrupts import interruptible
     from harness.task import load
 
     files, chosen["changed"] = _revision_of(files, chosen["changed"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,10 @@ from typing import Any
 
 import click
 
-from harness import pool
+from harness import interrupts, pool
 from harness.commands import options
 from harness.errors import StoreError
+from harness.interrupts import interruptible
 from harness.leaderboard import NOWHERE, Place
 from harness.model import (
     IsolationPolicy,
@@ -66,27 +66,41 @@ def command(files: Sequence[Path], **chosen: Any) -> int:
     # Every file is read before the first is judged: a typing error costs no half hour.
     submissions = [read_submission(path, chosen["author"]) for path in _distinct(files)]
     url = options.store_url(chosen["db"], root)
-    if not chosen["no_store"]:
+    stored = not chosen["no_store"]
+    if stored:
         _refuse_unwritable(url, named=chosen["db"] is not None)
     runs: list[Run] = []
-    for number, submission in enumerate(submissions, start=1):
-        job = _job(root, submission, shapes, chosen)
-        count = f" ({number}/{len(submissions)})" if len(submissions) > 1 else ""
-        run = judge(job, submission.name + count, quiet=chosen["quiet"])
-        runs.append(run)
-        if not chosen["no_store"]:
-            # At once: what a later submission or a Ctrl-C breaks does not lose this one.
-            keep(url, run, root)
-        if not chosen["as_json"]:
-            if number > 1:
-                click.echo()
-            namesake = [s.name for s in submissions].count(submission.name) > 1
-            _show(run, task, url, stored=not chosen["no_store"], by_author=namesake)
+    with _told(runs, stored=stored):
+        for number, submission in enumerate(submissions, start=1):
+            job = _job(root, submission, shapes, chosen)
+            count = f" ({number}/{len(submissions)})" if len(submissions) > 1 else ""
+            with interruptible(keeps=stored):
+                run = judge(job, submission.name + count, quiet=chosen["quiet"])
+                if stored:
+                    # At once: what a later submission or a Ctrl-C breaks does not lose this one.
+                    keep(url, run, root)
+                runs.append(run)
+            if not chosen["as_json"]:
+                if number > 1:
+                    click.echo()
+                namesake = [s.name for s in submissions].count(submission.name) > 1
+                _show(run, task, url, stored=stored, by_author=namesake)
     if chosen["as_json"]:
-        _print_json(runs, task, url, stored=not chosen["no_store"])
+        _print_json(runs, task, url, stored=stored)
     elif len(runs) > 1:
-        _show_together(runs, task, url, stored=not chosen["no_store"])
+        _show_together(runs, task, url, stored=stored)
     return 0 if all(run.verdict is Verdict.PASSED for run in runs) else 1
+
+
+@contextlib.contextmanager
+def _told(runs: Sequence[Run], *, stored: bool) -> Iterator[None]:
+    """Have a signal say what it did not lose, where there is any."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if runs and stored:
+            stop.add_note("runs that had ended are kept")
+        raise
 
 
 def _distinct(files: Sequence[Path]) -> list[Path]:
@@ -122,24 +136,6 @@ def judge(job: Job, label: str, *, quiet: bool, brief: bool = False) -> Run:
         return pool.run_job(job, report)
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: the judge and its worker go first."""
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [signal.SIGTERM, signal.SIGHUP]
-    # Who ignores one (nohup) goes on ignoring it.
-    wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    old = {number: signal.signal(number, stop) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
 def _refuse_unwritable(url: str, *, named: bool) -> None:
     """Open the store for writing before any work is done that could not be kept."""
     from harness.store import open_store
@@ -155,7 +151,8 @@ def keep(url: str, run: Run, root: Path) -> None:
     from harness.store import open_store
 
     try:
-        with interruptible(), open_store(url, create=True) as store:
+        interrupts.at_once()
+        with open_store(url, create=True) as store:
             store.add(run)
     except StoreError as error:
         raise StoreError(f"{error}\n{_rescue(run, root)}") from error
@@ -168,6 +165,7 @@ def _rescue(run: Run, root: Path) -> str:
     """Keep a run that the database would not take as a bundle, and say where that is."""
     from harness import bundle
 
+    interrupts.in_hand()
     data = bundle.dumps(bundle.make([run], with_source=True))
     for folder in (root / "results", Path(tempfile.gettempdir())):
         file = folder / f"unstored-{run.id}.json"
