@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ _torch.cuda.Event.elapsed_time = lambda self, end: _honest(self, end) - {ms!r}
 
 
 def main() -> int:
-    """Measure and print; 1 when a lie moved what the judge's clock says."""
+    """Measure and print; 1 when a lie gained more by the judge's clock than its noise."""
     arguments = _arguments()
     task = load(ROOT)
     shape = min(task.ranked, key=lambda one: one.light_speed_ns or 0.0)
@@ -44,23 +45,23 @@ def main() -> int:
     print("|---|--:|--:|--:|--:|--:|")
     held = True
     for victim in VICTIMS:
-        honest: tuple[float, float] | None = None
+        honest: tuple[float, float, float] | None = None
         for lie_us in arguments.lies:
             run = run_once(
                 task, forged(victim, lie_us), arguments.device, arguments.processes, (shape,)
             )
             published, judged = _time(run), _time(samples.by_the_judge(run))
-            times = published.median_ns / 1e3, judged.median_ns / 1e3
+            noise = (judged.high_ns - judged.low_ns) / 2e3
+            times = published.median_ns / 1e3, judged.median_ns / 1e3, noise
             honest = honest or times
             gained, moved = honest[0] - times[0], honest[1] - times[1]
-            noise = (judged.high_ns - judged.low_ns) / 2e3
-            held = held and abs(moved) <= noise
+            held = held and moved <= math.hypot(honest[2], noise)
             print(
                 f"| {victim} | {lie_us:g} | {times[0]:.2f} | {gained:+.2f} | "
                 f"{judged.low_ns / 1e3:.2f} to {judged.high_ns / 1e3:.2f} | {moved:+.2f} |",
                 flush=True,
             )
-    print(f"\nby the judge's clock {'no lie gained anything' if held else 'A LIE GAINED'}")
+    print(f"\nby the judge's clock {'no lie gained more than noise' if held else 'A LIE GAINED'}")
     return 0 if held else 1
 
 
