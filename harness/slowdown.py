@@ -67,9 +67,14 @@ class ShapeSpeed:
 
     @property
     def percent(self) -> str:
-        """`+3.10% (+2.80% to +3.40%)`; of an interval that says nothing, why."""
+        """`+3.10% (+2.80% to +3.40%)`; of an interval that says nothing, why.
+
+        One that is open above still says that a shape is slower: its lower end decided.
+        """
         change, low, high = map(_percent, (self.ratio, self.low, self.high))
         if self.high > self.ratio * OPEN:
+            if self.pace is Pace.SLOWER:
+                return f"{change} (at least {low})"
             return f"{change} ({self.pairs} pairs this far apart give no interval)"
         return f"{change} ({low} to {high})"
 

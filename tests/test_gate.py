@@ -33,7 +33,7 @@ from harness.gate import (
 from harness.gate_controls import right_control, smallest_shape, wrong_control
 from harness.gatekeeper import Gatekeeper
 from harness.model import Job, Mode, Run, Shape, Submission, Tolerance
-from harness.slowdown import Pace, compare, decide
+from harness.slowdown import OPEN, Pace, compare, decide
 from harness.sources import read_submission
 from harness.task import load
 from tests.fakes import SHAPES, make_case, make_run, make_shape
@@ -1193,6 +1193,13 @@ def test_intervals_are_those_computed_by_hand() -> None:
 def test_an_end_of_many_digits_is_shown_in_few() -> None:
     (found,) = decide({SHAPES[0]: [0.0, 1.5]}, 1.0)
     assert found.percent == "+111.70% (2 pairs this far apart give no interval)"
+
+
+def test_a_shape_that_fails_by_an_open_interval_is_shown_with_the_end_that_decided() -> None:
+    (found,) = decide({SHAPES[0]: [math.log(8), math.log(9.5)]}, 1.0)
+    assert found.pace is Pace.SLOWER
+    assert found.high > found.ratio * OPEN
+    assert found.percent == "+771.78% (at least +69.18%)"
 
 
 def test_correction_keeps_one_lucky_shape_of_many_from_failing() -> None:
