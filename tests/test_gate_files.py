@@ -481,10 +481,42 @@ def test_a_link_beside_the_task_compares_no_submission_with_itself(
     for stand, name in ((top, "team"), (tmp_path, "top/team"), (tmp_path, "disk/team")):
         monkeypatch.chdir(stand)
         assert gate(f"{name}/good.py", task) == 2
-        said = f"{name}/good.py: lies behind {stand}/{name}, which is a link; the gate judges files"
+        said = f"{name}/good.py: lies behind {top}/team, which is a link; the gate judges files"
         assert said in capsys.readouterr().err
     assert judge.seen == []
     assert gate("disk/old/good.py", task) == 0, "a link to the checkout is its owner's"
+
+
+@pytest.mark.parametrize("way", ["out", "far", "up/../out"])
+def test_a_link_of_the_checkout_is_seen_behind_one_that_leads_to_it(
+    way: str, root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path as typed shows `out` alone, and that is its owner's."""
+    top = root.parent
+    (top / "secrets").mkdir()
+    (top / "secrets" / "x.py").write_bytes((root / "submissions" / "good.py").read_bytes())
+    (root / "linked").symlink_to("../secrets")
+    commit(root)
+    (top / "out").symlink_to(root / "linked")
+    (top / "far").symlink_to("out")
+    (top / "up").symlink_to("secrets")
+    assert gate(top / way / "x.py", "--problem", ".") == 2
+    said = f"x.py: lies behind {root}/linked, which is a link; the gate judges files"
+    assert said in capsys.readouterr().err
+    for option, name in (("--junit", "gate.xml"), ("--cache", "kept")):
+        assert gate("submissions/good.py", option, top / way / name) == 2
+        assert f"{option} {top / way / name}: lies " in capsys.readouterr().err
+    (top / "gate.xml").symlink_to("out/gate.xml")
+    assert gate("submissions/good.py", "--junit", top / "gate.xml") == 2
+    assert judge.seen == []
+    assert [path.name for path in (top / "secrets").iterdir()] == ["x.py"]
+
+
+def test_a_loop_of_links_ends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root.parent / "a").symlink_to("b")
+    (root.parent / "b").symlink_to("a")
+    assert gate(root.parent / "a" / "x.py", "--problem", ".") == 2
+    assert "a/x.py: " in capsys.readouterr().err
 
 
 # -- reports over other people's files ------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import machine
-from harness.commands.gate_files import checkouts_of, real
+from harness.commands.gate_files import checkouts_of, links_on, real
 from harness.commands.gate_reports import warn
 from harness.errors import UsageError
 from harness.verdict_cache import VerdictCache
@@ -77,8 +77,8 @@ def _checkout_around(
     folder: Path, root: Path, paths: Sequence[Path], workspace: str | None
 ) -> Path | None:
     """The checkout of the task, of a submission or of the CI's job that a folder lies in."""
-    # As it is named, too: a link in the checkout may lead to anything else a stranger can fill.
-    ends = (Path(os.path.abspath(folder)), real(folder))
+    # And on the way: a link in the checkout may lead to anything else a stranger can fill.
+    ends = (Path(os.path.abspath(folder)), *links_on(folder), real(folder))
     checkouts = checkouts_of([root, *(real(path).parent for path in paths)], workspace) | {root}
     around = {place for end in ends for place in (end, *end.parents)}
     return min(checkouts & around, default=None)

@@ -13,6 +13,8 @@ from harness.errors import UsageError
 TASK_FOLDERS = ("task", "reference", "controls")
 #: With --changed, a change of one of these re-judges everything.
 _TASK_PARTS = (*TASK_FOLDERS, "shapes.yaml")
+#: Links on the way to a file beyond which Linux says that they are a loop.
+_MOST_LINKS = 40
 
 
 def expand(files: Sequence[str]) -> list[Path]:
@@ -59,15 +61,41 @@ def refuse_links(paths: Sequence[Path], root: Path, workspace: str | None) -> No
     with itself.  How a checkout is reached is its owner's choice.
     """
     for path in paths:
-        whole = Path.cwd() / path
-        for step in (whole, *whole.parents):
-            if not step.is_symlink():
-                continue
-            lies_in = real(step.parent)
-            checkouts = checkouts_of([lies_in], workspace) | {root}
-            if step == whole or checkouts & {lies_in, *lies_in.parents}:
-                what = "is a link" if step == whole else f"lies behind {step}, which is a link"
-                raise UsageError(f"{path}: {what}; the gate judges files: name what it points to")
+        links = list(links_in_checkouts(path, root, workspace))
+        if os.path.islink(path):
+            what = "is a link"
+        elif links:
+            what = f"lies behind {links[0]}, which is a link"
+        else:
+            continue
+        raise UsageError(f"{path}: {what}; the gate judges files: name what it points to")
+
+
+def links_in_checkouts(path: Path, root: Path, workspace: str | None) -> Iterator[Path]:
+    """The links on the way to a path that lie in the task's folder or in any checkout."""
+    for link in links_on(path):
+        checkouts = checkouts_of([link.parent], workspace) | {root}
+        if not checkouts.isdisjoint(link.parents):
+            yield link
+
+
+def links_on(path: Path) -> Iterator[Path]:
+    """Each link that is followed on the way to a path, its own included, by where it really lies.
+
+    One outside of a checkout may lead to one inside, which no part of the path as typed shows.
+    """
+    place, left, followed = Path("/"), list(reversed((Path.cwd() / path).parts)), 0
+    while left and followed < _MOST_LINKS:
+        part = left.pop()
+        step = place.parent if part == ".." else place / part  # of "/", that is "/"
+        try:
+            target = Path(os.readlink(step))
+        except OSError:  # no link, or not there
+            place = step
+            continue
+        yield step
+        left += reversed(target.parts)
+        followed += 1
 
 
 def checkouts_of(folders: Iterable[Path], workspace: str | None) -> set[Path]:

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from harness import whole_file
 from harness.commands import options
-from harness.commands.gate_files import TASK_FOLDERS, checkouts_of, real
+from harness.commands.gate_files import TASK_FOLDERS, links_in_checkouts, real
 from harness.errors import HarnessError, UsageError
 from harness.gate import GateReport
 
@@ -45,9 +45,8 @@ class Reports:
         """Before anything is opened for writing.  Raises UsageError for what must not be lost."""
         self._refuse_inputs(inputs, root)
         workspace = os.environ.get("GITHUB_WORKSPACE")
-        checkouts = checkouts_of([root, real(Path.cwd())], workspace) | {root}
         for option, path in self._files():
-            _refuse_links(option, path, checkouts)
+            _refuse_links(option, path, root, workspace)
             _refuse_missing_folder(option, path)
             _refuse_another_file(option, path)
 
@@ -124,13 +123,13 @@ class Reports:
         sys.stdout.flush()
 
 
-def _refuse_links(option: str, path: Path, checkouts: set[Path]) -> None:
+def _refuse_links(option: str, path: Path, root: Path, workspace: str | None) -> None:
     """A pull request may have committed a link where the report's folder would be."""
-    for step in (Path.cwd() / path).parents:
-        lies_in = real(step.parent)
-        if step.is_symlink() and checkouts & {lies_in, *lies_in.parents}:
+    itself = real(path.parent) / path.name  # may be a link, if git does not keep it
+    for link in links_in_checkouts(path, root, workspace):
+        if link != itself:
             raise UsageError(
-                f"{option} {path}: lies behind {step}, which is a link in the checkout; name what "
+                f"{option} {path}: lies behind {link}, which is a link in the checkout; name what "
                 "it points to"
             )
 
