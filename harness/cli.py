@@ -7,11 +7,13 @@ Commands are imported only when they are called, so `--help` and `leaderboard` l
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import keyword
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import click
@@ -168,14 +170,33 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, FileNotFoundError) and _folder_is_gone():
             _say("the current folder does not exist any more; cd to one that does")
             return 2
-        # What is left is our own output: a full disk behind `> FILE`.
-        _say(f"the output cannot be written ({error.strerror or error})")
+        if error.filename is not None:
+            _say(f"{error.filename}: {error.strerror or error}")
+        else:  # our own output: a full disk behind `> FILE`
+            _say(f"the output cannot be written ({error.strerror or error})")
         _flush_or_drop()
-        return 3
+        return 2 if _is_users(error, arguments) else 3
     except Exception:  # noqa: BLE001 - a fault of ours; Python's 1 would read as a failed submission
         _say(f"a fault of the harness, please report it\n{traceback.format_exc()}")
         _flush_or_drop()
         return 3
+
+
+#: Python's questions about a path (`is_file`) raise these instead of an answer, and `open` does.
+_OF_A_PATH = {errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
+
+
+def _is_users(error: OSError, arguments: list[str]) -> bool:
+    """Whether what cannot be is a path that the command line names; any other is the machine's."""
+    if error.errno not in _OF_A_PATH or not isinstance(error.filename, str):
+        return False
+    if error.errno == errno.ENAMETOOLONG:
+        return True  # none of ours is, be it only that an ending was added
+    if _folder_is_gone():
+        return False
+    place = Path(error.filename).absolute()
+    given = [word for a in arguments for word in (a, a.partition("=")[2]) if word]
+    return any(Path(word).absolute() in (place, *place.parents) for word in given)
 
 
 def _folder_is_gone() -> bool:

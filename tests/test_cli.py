@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -631,6 +632,58 @@ def test_in_a_folder_that_is_gone_that_is_said(
     assert cli.run(command.split()) == 2
     said = "harness: the current folder does not exist any more; cd to one that does\n"
     assert capsys.readouterr().err == said
+
+
+LONG = 300 * "x"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"compare {LONG} {LONG}",
+        f"gate {LONG} --problem={DOUBLE}",
+        f"gate {HONEST} --problem={DOUBLE} --cache=/tmp/{LONG}",
+        f"gate {HONEST} --problem={DOUBLE} --no-cache --baseline {LONG}",
+        f"run --problem {LONG} {HONEST}",
+        f"leaderboard --problem {LONG}",
+    ],
+    ids=range(6),
+)
+def test_a_name_that_no_system_takes_is_named_with_the_cause(
+    command: str, harness: Harness, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    said = harness(*command.split())
+    refused(said, 2, LONG)
+    assert "File name too long" in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (PermissionError(errno.EACCES, "Denied", "x.py"), 2, "x.py: Denied"),
+        (PermissionError(errno.EACCES, "Denied", f"{ROOT}/task/task.py"), 2, "task.py: Denied"),
+        (PermissionError(errno.EACCES, "Denied", f"{ROOT}task/task.py"), 3, "task.py: Denied"),
+        (PermissionError(errno.EACCES, "Denied", "/dev/nvidia0"), 3, "/dev/nvidia0: Denied"),
+        (OSError(errno.EMFILE, "Too many", "x.py"), 3, "x.py: Too many"),
+        (OSError(errno.ENOSPC, "Full", "x.py"), 3, "x.py: Full"),
+        (FileNotFoundError(errno.ENOENT, "None", "bwrap"), 3, "bwrap: None"),
+        (OSError(errno.EACCES, "Denied", 5), 3, "5: Denied"),
+        (OSError(errno.ENOSPC, "Full"), 3, "the output cannot be written (Full)"),
+        (OSError("odd"), 3, "the output cannot be written (odd)"),
+    ],
+    ids=str,
+)
+def test_what_the_machine_cannot_do_is_no_usage_error(
+    error: OSError, code: int, words: str, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a path that the command line names is its user's."""
+
+    def raises(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.main_group, "main", raises)
+    refused(harness("run", "x.py", f"--problem={ROOT}"), code, f"{words}\n")
 
 
 def test_a_closed_output_is_no_crash() -> None:
