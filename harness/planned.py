@@ -8,11 +8,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from harness.model import Case, CaseKind, Check, Job, Passed, Run, Task, Tolerance, Verdict
+from harness.model import (
+    Case,
+    CaseKind,
+    Check,
+    Clock,
+    Job,
+    Passed,
+    Run,
+    Task,
+    Timing,
+    Tolerance,
+    Verdict,
+)
 from harness.plan import plan
 
 #: What rounding may add to a bound.
 _ROUNDED = 1e-9
+#: No GPU is so many times as fast as the one that a bound is published for (nvfp4_gemv: a B200).
+FASTER = 20
+#: What is published bounds a time, and a floor only what is moved: where arithmetic or a launch
+#: decides, the floor is far below.  Computed: 190 times on an H200 for `double` (32 KB, 1.5 us), on
+#: a B200 2,000 for attention to a million tokens, 70,000 for the forces among as many bodies.
+BELOW = 100_000
 #: Departures told of one run; one that was made up as a whole has hundreds.
 _TOLD = 3
 
@@ -50,11 +68,13 @@ def _tests_of(run: Run, task: Task, seed: int | None) -> tuple[Case, ...]:
 
 
 def _timed(run: Run, task: Task) -> list[str]:
-    """Timed shapes that the task does not rank, and bounds that it does not publish."""
+    """Timed shapes that the task does not rank, bounds that it does not publish, and far beyond."""
     bounds = {shape: shape.light_speed_ns for shape in task.ranked}
     told = []
-    for case in (c.case for c in run.cases if c.case.kind is CaseKind.BENCHMARK):
-        shape = case.shape
+    for result in run.cases:
+        case, shape = result.case, result.case.shape
+        if case.kind is not CaseKind.BENCHMARK:
+            continue
         if case.inputs != task.timed_inputs:
             said = f"its task times {task.timed_inputs} inputs, not {case.inputs}"
             told.append(f"{shape.label}: {said}")
@@ -62,6 +82,20 @@ def _timed(run: Run, task: Task) -> list[str]:
             told.append(f"{shape.label}: its task does not time this shape")
         elif shape.light_speed_ns != bounds[shape]:
             told.append(f"{shape.label}: the speed of light is not the one that its task publishes")
+        elif result.timing is not None and run.clock is not Clock.HOST:
+            told += [f"{shape.label}: {one}" for one in _beyond(result.timing, bounds[shape])]
+    return told
+
+
+def _beyond(timing: Timing, light_ns: int | None) -> list[str]:
+    """What of a GPU's time no device can have, by the task's published bound."""
+    if light_ns is None:
+        return []
+    told = []
+    if timing.median_ns * FASTER < light_ns:
+        told.append(f"it is more than {FASTER} times as fast as its task's speed of light")
+    if timing.floor_ns is not None and timing.floor_ns * BELOW < light_ns:
+        told.append(f"its floor is none: not a {BELOW:,}th of its task's speed of light")
     return told
 
 

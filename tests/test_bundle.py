@@ -41,7 +41,7 @@ from harness.prepare import Seeds
 from harness.sources import submission_of
 from harness.store import open_store
 from harness.task import load
-from tests.fakes import CPU, SHAPES, make_failure, make_shape
+from tests.fakes import CPU, H200, SHAPES, make_failure, make_shape
 from tests.sampled import SECRET, sampled_run, sampled_timing
 
 DOUBLE = Path(__file__).parent / "problems" / "double"
@@ -577,6 +577,21 @@ def lit(result: CaseResult) -> CaseResult:
     return with_case(shape=shape)(result)
 
 
+def on_gpu(run: Run, median_ns: float, floor_ns: float | None) -> Run:
+    """The run as of a GPU, with this time and floor of every shape."""
+
+    def changed(result: CaseResult) -> CaseResult:
+        assert isinstance(result.outcome, Passed) and result.timing is not None
+        timed = dataclasses.replace(result.timing, median_ns=median_ns, floor_ns=floor_ns)
+        return dataclasses.replace(
+            result, outcome=dataclasses.replace(result.outcome, timing=timed)
+        )
+
+    return dataclasses.replace(
+        with_cases(run, changed, CaseKind.BENCHMARK), device=H200, clock=Clock.WORKER
+    )
+
+
 FOREIGN: dict[str, Callable[[Run], Run]] = {
     "8 competition, seed 1: this test case is there too often": lambda r: with_cases(
         r, lambda c: r.cases[0], CaseKind.TEST
@@ -601,6 +616,12 @@ FOREIGN: dict[str, Callable[[Run], Run]] = {
     ),
     "8 competition, seed 1: it passed with an error that its task does not allow": lambda r: (
         checked(r, max_rel=1e-5)
+    ),
+    "4096: it is more than 20 times as fast as its task's speed of light": lambda r: on_gpu(
+        r, 74.0, 7.7
+    ),
+    "4096: its floor is none: not a 100,000th of its task's speed of light": lambda r: on_gpu(
+        r, 2_000.0, 0.001
     ),
     "its task is called double, and it says other": lambda r: dataclasses.replace(r, task="other"),
 }
@@ -639,6 +660,14 @@ def test_what_a_judge_records_of_the_task_at_hand_has_no_departure() -> None:
     for made in honest:
         assert planned.departures(made, task) == ()
         assert bundle.problems(made) == () or made.score_ns is not None
+
+
+@pytest.mark.parametrize(("median_ns", "floor_ns"), [(2_000, 7.7), (76, 7.7), (2_000, None)])
+def test_a_device_that_is_faster_or_a_bound_of_a_launch_is_no_departure(
+    median_ns: float, floor_ns: float | None
+) -> None:
+    """32 KB are read in 7.7 ns on an H200; the published 1.5 us are what a launch takes."""
+    assert planned.departures(on_gpu(double_run(), median_ns, floor_ns), load(DOUBLE)) == ()
 
 
 @pytest.mark.parametrize(
