@@ -105,17 +105,18 @@ def _decode(path: Path, raw: bytes) -> str:
 
 
 def _author(path: Path, text: str) -> str | None:
-    """`#!HARNESS author NAME` in the leading comment lines.
+    """Who the first `#!HARNESS author NAME` names, at the top or below a docstring or imports.
 
-    Raises UsageError for a line that means to be one: who misspells it would run as anonymous.
+    Raises UsageError for a line at the top that means to be one: who misspells it would run as
+    anonymous.  Further down such a line may be anything, part of a text for instance.
     """
+    top = True
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
-        if not line.startswith("#"):
-            return None
+        top = top and line.startswith("#")
         found = _DIRECTIVE.match(line)
         if found:
             return None if found.group(1) == PLACEHOLDER else found.group(1)
-        if _ANY_DIRECTIVE.match(line):
+        if top and _ANY_DIRECTIVE.match(line):
             raise UsageError(
                 f"{path}:{number}: {line.strip()[:60]!r} is no `#!HARNESS author NAME`; write it so"
             )

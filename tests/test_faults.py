@@ -148,6 +148,17 @@ def test_an_author_whose_line_is_misspelt_does_not_run_as_nobody(tmp_path: Path,
     assert read_submission(file, "Ada").author == "Ada"
 
 
+@pytest.mark.parametrize("above", ['"""A kernel."""\n\n', "import torch\n", "\n", "# a kernel\n"])
+def test_an_author_is_found_below_a_docstring_or_an_import(tmp_path: Path, above: str) -> None:
+    file = tmp_path / "s.py"
+    file.write_bytes(f"{above}#!HARNESS author Ada\n#!HARNESS author Bob\n".encode() + RIGHT)
+    assert read_submission(file, None).author == "Ada"
+    # What is not exactly such a line may be a text: only at the top is it taken for a mistake.
+    for other in (" #!HARNESS author Ada", "#!harness author Ada", 'x = "#!HARNESS author Ada"'):
+        file.write_bytes(f"import torch\n{other}\n".encode() + RIGHT)
+        assert read_submission(file, None).author == "anonymous"
+
+
 def _fifo(path: Path) -> None:
     os.mkfifo(path)
 
