@@ -59,18 +59,18 @@ def run_view(
     """A run for people: verdict, failures, times, doubts, one closing sentence.
 
     `by_author` names the author beside the submission, as a namesake on the board does: for runs of
-    one name.  `full` adds every case, the samples'
-    distribution, the environment and the log's ends, which `harness show` has of what is `stored`.
+    one name.  `full` adds the samples' distribution and, below the doubts, every case, the
+    environment and the log's ends, which `harness show` has of what is `stored`.
     """
     parts: list[RenderableType] = [_headline(run, signs), *_failures(run, signs, full, stored)]
-    if full:
-        parts += _passed(run, signs)
     timed = [c for c in run.cases if c.case.kind is CaseKind.BENCHMARK and c.timing is not None]
     if timed:
         parts += ["", _times(run, timed, signs)]
     if timed and full:
         parts += _histograms(run, timed, signs)
     parts += _remarks(run, signs)
+    if full:
+        parts += _passed(run, signs)
     parts += _background(run, signs) if full else _log_hint(run, signs, stored)
     parts += ["", _sentence(run, signs, place, by_author or place.has_namesake)]
     return Group(*parts)
