@@ -7,12 +7,13 @@ against itself: what they differ by is no property of A.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness import stats
-from harness.model import Run, Shape, Verdict
+from harness.model import Run, Shape, Stop, Verdict
 from harness.stats import Change, Comparison
 
 ORDER = "ABBA"
@@ -43,6 +44,7 @@ class Result:
     overall: Comparison
     floor: Comparison
     min_effect: float  # what A differed from itself by, at least half a percent
+    cut_short: bool  # whether its budget ended the sampling of a run
 
     @property
     def reliable(self) -> bool:
@@ -93,7 +95,12 @@ def evaluate(quartets: Sequence[Sequence[Run]]) -> Result:
         overall=stats.compare_ratios([_unit(q) for q in scores], min_effect=least),
         floor=floor,
         min_effect=least,
+        cut_short=any(map(_cut_short, itertools.chain(*quartets))),
     )
+
+
+def _cut_short(run: Run) -> bool:
+    return any(c.timing is not None and c.timing.stop is Stop.BUDGET for c in run.cases)
 
 
 def _unit(quartet: Sequence[float]) -> float:

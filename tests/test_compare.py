@@ -18,7 +18,7 @@ from harness.cli import run as run_cli
 from harness.commands import compare as compare_command
 from harness.commands import confirming
 from harness.compare import Result, evaluate, measure
-from harness.model import Clock, Doubt, Job, Mode, Run, Verdict
+from harness.model import Clock, Doubt, Job, Mode, Passed, Run, Stop, Verdict
 from harness.render.comparison import comparison_view, document
 from harness.render.console import make_console
 from harness.render.text import marks
@@ -123,13 +123,44 @@ def shown(result: Result, width: int, tmp_path: Path) -> str:
 def test_the_screen_names_both_the_interval_the_floor_and_one_of_three_outcomes(
     width: int, tmp_path: Path
 ) -> None:
-    steady = [quartet([0.001, 0, 0.0005, 0.0004], ratio=0.9), quartet([0, 0, 0.001, 0], ratio=0.9)]
+    steady = [
+        quartet([0.001, 0, 0.0005, 0.0004], ratio=0.9),
+        quartet([0, 0, 0.001, 0], ratio=0.9),
+        quartet([0, 0, 0, 0], ratio=0.9),
+    ]
     said = shown(evaluate(steady), width, tmp_path)
     assert "A is A, B is B" in said and "A takes" in said and "less time than B" in said
     assert "A against itself" in said and "0.50%" in said
     said = shown(evaluate([quartet([0, 0, 0, 0])] * 2), width, tmp_path)
     assert "too close to call" in said and "--repeats" in said
     assert max(map(len, said.splitlines())) <= width
+
+
+def test_too_close_to_call_says_of_whom_and_how_far_either_way(tmp_path: Path) -> None:
+    either = evaluate([quartet([x, 0, 0, x]) for x in (0.01, 0.0, -0.01)])
+    said = shown(either, 200, tmp_path)
+    assert "A and B are too close to call: A takes between 2.45% less and 2.52% more time" in said
+    assert "nothing below" not in said  # by far more than half a percent is not seen either
+    tiny = evaluate([quartet([0.003, 0, 0, 0.003])] * 3)
+    assert "A takes between 0.30% and 0.30% more time" in shown(tiny, 200, tmp_path)
+    tiny = evaluate([quartet([-0.003, 0, 0, -0.003])] * 3)
+    assert "A takes between 0.30% and 0.30% less time" in shown(tiny, 200, tmp_path)
+
+
+def _hurried(run: Run) -> Run:
+    """The run, its last case cut short by its budget."""
+    *others, last = run.cases
+    assert isinstance(last.outcome, Passed) and last.outcome.timing is not None
+    timing = dataclasses.replace(last.outcome.timing, stop=Stop.BUDGET)
+    outcome = dataclasses.replace(last.outcome, timing=timing)
+    return dataclasses.replace(run, cases=(*others, dataclasses.replace(last, outcome=outcome)))
+
+
+def test_who_ended_the_sampling_early_is_told_of_the_budget_too(tmp_path: Path) -> None:
+    runs = [quartet([x, 0, 0, x]) for x in (0.01, 0.0, -0.01)]
+    assert "--budget" not in shown(evaluate(runs), 200, tmp_path)
+    runs[1][2] = _hurried(runs[1][2])
+    assert "more --repeats and a larger --budget see" in shown(evaluate(runs), 200, tmp_path)
 
 
 def test_the_document_is_strict_json_with_full_precision() -> None:

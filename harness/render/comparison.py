@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harness import stats
 from harness.compare import Result
 from harness.render import text
 from harness.render.export import SCHEMA
@@ -92,14 +94,22 @@ def _figures(change: Comparison, signs: Marks) -> list[Cell]:
 
 
 def _floor(result: Result) -> str:
+    """The least that would be called a difference, where noise does not hide as much anyway."""
+    if _half_width(result.overall) > math.log1p(result.min_effect):
+        return ""
     return f"nothing below {100 * result.min_effect:.2f}% is called a difference"
+
+
+def _half_width(change: Comparison) -> float:
+    return stats.half_width(stats.Interval(change.ratio, change.low, change.high))
 
 
 def _sentence(result: Result, a: str, b: str, signs: Marks) -> Text:
     overall, said = result.overall, Text(a, "bold")
     if overall.outcome is Change.INDISTINGUISHABLE:
         said.append(" and ", "").append(b, "bold").append(" are too close to call", "")
-        said.append(f": {_percent(overall)}; more --repeats see smaller differences.", "")
+        one = "A" if a == b else a
+        said.append(f": {one} takes {_between(overall)} time; {_remedy(result)}.", "")
     else:
         way = "less" if overall.outcome is Change.FASTER else "more"
         said.append(f" takes {abs(100 * (overall.ratio - 1)):.2f}% {way} time than ", "")
@@ -107,6 +117,21 @@ def _sentence(result: Result, a: str, b: str, signs: Marks) -> Text:
     if not result.reliable:
         said.append(" A differed from itself: this machine was not steady.", "yellow")
     return said
+
+
+def _remedy(result: Result) -> str:
+    if result.cut_short:
+        return "more --repeats and a larger --budget see smaller differences"
+    return "more --repeats see smaller differences"
+
+
+def _between(change: Comparison) -> str:
+    """Both ends of the interval in words: `between 1.00% less and 2.00% more`."""
+    low, high = 100 * (change.low - 1), 100 * (change.high - 1)
+    if low < 0 < high:
+        return f"between {-low:.2f}% less and {high:.2f}% more"
+    near, far = sorted((abs(low), abs(high)))
+    return f"between {near:.2f}% and {far:.2f}% {'less' if low < 0 else 'more'}"
 
 
 def _percent(change: Comparison) -> str:
