@@ -303,6 +303,19 @@ def test_confirm_that_fails_takes_the_standing_unless_the_machine_may_be_to_blam
     assert f"lucky: import_error: no; {told}" in out.err
 
 
+def test_a_board_that_was_just_confirmed_does_not_ask_for_that_again(
+    board: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(board, create=True) as store:
+        unsure = dataclasses.replace(store.get("lucky"), id="new", doubts=(Doubt.FEW_SAMPLES,))
+        store.add(dataclasses.replace(unsure, created_ns=unsure.created_ns + 10**10))
+    monkeypatch.setattr(confirming, "confirm", lambda *_: True)
+    assert run_cli(["leaderboard", "--db", board]) == 0
+    assert "To be sure, `harness leaderboard --confirm 2`" in capsys.readouterr().out
+    assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 0
+    assert "To be sure" not in capsys.readouterr().out
+
+
 def test_an_interrupted_confirmation_keeps_the_entries_that_it_was_done_with(
     board: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,7 +129,13 @@ def command(
             cut = tuple(_cut(board, limit) for board in found)
             options.say(_document(cut, "json" if as_json else layout, everything))
         else:
-            _show(found, limit, everything, narrowed=bool(device or task_name))
+            _show(
+                found,
+                limit,
+                everything,
+                narrowed=bool(device or task_name),
+                confirmed=confirm is not None,
+            )
     return 0 if confirmed else 1
 
 
@@ -205,7 +211,12 @@ def _document(boards: tuple[Board, ...], layout: str, everything: bool) -> str:
 
 
 def _show(
-    boards: tuple[Board, ...], limit: int | None, everything: bool, *, narrowed: bool
+    boards: tuple[Board, ...],
+    limit: int | None,
+    everything: bool,
+    *,
+    narrowed: bool,
+    confirmed: bool,
 ) -> None:
     from harness.render.standings import boards_view
 
@@ -217,6 +228,7 @@ def _show(
             now_ns=time.time_ns(),
             limit=limit,
             everything=everything,
+            confirmed=confirmed,
         )
         console.print(view)
         return

@@ -25,10 +25,12 @@ def boards_view(
     now_ns: int,
     limit: int | None = None,
     everything: bool = False,
+    confirmed: bool = False,
 ) -> RenderableType:
     """Each board as a table and a sentence; `everything` adds the runs that have no rank, and why.
 
     `limit` cuts the standings shown, never the ranks.  `now_ns` is Unix time, for ages.
+    `confirmed`: no board asks for the --confirm that has just been made.
     """
     parts: list[RenderableType] = []
     for board in boards:
@@ -40,7 +42,7 @@ def boards_view(
         parts.append(Text(title, "bold"))
         if board.standings:
             parts += ["", _table(board, board.standings[:limit], signs, now_ns, everything), ""]
-            parts += _sentences(board, signs, limit)
+            parts += _sentences(board, signs, limit, confirmed)
         if everything and board.unranked:
             parts += ["", Text("without a rank", "bold"), ""]
             parts.append(_unranked(board.unranked, signs, now_ns))
@@ -93,7 +95,7 @@ def _row(s: Standing, score: str, signs: Marks, now_ns: int) -> list[Cell]:
     ]
 
 
-def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
+def _sentences(board: Board, signs: Marks, limit: int | None, confirmed: bool) -> Iterator[Text]:
     yield lead(board, signs)
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
@@ -106,7 +108,7 @@ def _sentences(board: Board, signs: Marks, limit: int | None) -> Iterator[Text]:
         )
     if any(s.rank_low != s.rank_high for s in board.standings[:limit]):
         yield Text("Range: the ranks that the noise leaves open.", "dim")
-    if count := _worth_confirming(board.standings):
+    if not confirmed and (count := _worth_confirming(board.standings)):
         yield Text(
             f"To be sure, `harness leaderboard --confirm {count}` on that device measures the "
             f"first {count} again, in turn.",
