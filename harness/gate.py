@@ -184,7 +184,7 @@ def with_speed(
         least = "at least " if speed.at(Pace.AMBIGUOUS) else ""
         message = (
             f"slower than {speed.baseline} on {least}{len(slower)} of {len(speed.shapes)} shapes; "
-            f"worst {worst.shape}: {worst.percent} (allowed: {speed.max_percent:g}%)"
+            f"worst {worst.shape.label}: {worst.percent} (allowed: {speed.max_percent:g}%)"
         )
     elif unsure := speed.at(Pace.AMBIGUOUS):
         pairs = max(shape.pairs for shape in unsure)
@@ -192,7 +192,7 @@ def with_speed(
         message = (
             f"could not tell from {pairs} pairs whether it is {speed.max_percent:g}% slower than "
             f"{speed.baseline} on {len(unsure)} of {len(speed.shapes)} shapes ({more}--strict "
-            f"fails it); first {unsure[0].shape}: {unsure[0].percent}"
+            f"fails it); first {unsure[0].shape.label}: {unsure[0].percent}"
         )
         state = State.FAILED if strict else state
     return replace(
@@ -220,7 +220,7 @@ def first_failure(run: Run) -> CaseResult | None:
 
 
 def place(case: Case) -> str:
-    return f"{case.shape} ({case.inputs})"
+    return f"{case.shape.label} ({case.inputs})"
 
 
 def control_finding(name: str, run: Run) -> Control:

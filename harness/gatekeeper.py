@@ -173,7 +173,9 @@ class Gatekeeper:
             said = f"{name} has no {FILE} here, so what it ranked is not known"
             return Speed(name, most, message=said, absent=Absent.ENTRY)
         if lost := baseline.lost_shapes(self._task):
-            said = f"{name} ranks {len(lost)} shapes that are not measured now, first {lost[0]}"
+            said = (
+                f"{name} ranks {len(lost)} shapes that are not measured now, first {lost[0].label}"
+            )
             return Speed(name, most, message=said)
         sides, ranked = {"base": base, "head": submission}, self._task.ranked
         begin_ns = time.monotonic_ns()

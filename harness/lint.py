@@ -38,8 +38,8 @@ def trivial_answer(prepared: Prepared, tolerance: Tolerance) -> str | None:
 def note(shape: Shape, answer: str) -> str:
     """One line for the run's reader, who may be the task's author."""
     return (
-        f"{shape}: {answer} would pass in a result's place, so a pass here says little: the task "
-        "needs other inputs or a tighter tolerance"
+        f"{shape.label}: {answer} would pass in a result's place, so a pass here says little: the "
+        "task needs other inputs or a tighter tolerance"
     )
 
 

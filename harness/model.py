@@ -115,11 +115,12 @@ class Shape:
     light_speed_ns: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
+        """For seeds, which it must not change; people are shown `label`."""
         return ", ".join(f"{name}={size}" for name, size in self.axes)
 
     @property
     def label(self) -> str:
-        """The sizes alone, `7168x16384x1`."""
+        """The sizes alone, `7168x16384x1`, as people see a shape and --shape takes it."""
         return "x".join(str(size) for _, size in self.axes)
 
 

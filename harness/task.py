@@ -271,7 +271,7 @@ def _ranked(value: Value, rows: _Rows) -> tuple[Shape, ...]:
             bound_ns = round(bound_us * 1000)
         shape = Shape(rows.sizes(fields), bound_ns)
         if shape in shapes:
-            raise row.error(f"the ranked shape {shape} is listed twice", "Keep one")
+            raise row.error(f"the ranked shape {shape.label} is listed twice", "Keep one")
         shapes.append(shape)
     return tuple(shapes)
 

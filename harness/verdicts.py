@@ -59,7 +59,7 @@ def overall(results: Sequence[CaseResult], failure: Failed | None) -> tuple[Verd
         # No verdict without positive evidence.
         return (Verdict.PASSED, "") if results else (Verdict.PROTOCOL_ERROR, "nothing was checked")
     first = next((r for verdict in GRAVE for r in bad if r.verdict is verdict), bad[0])
-    where = f"{first.case.shape} ({first.case.inputs})"
+    where = f"{first.case.shape.label} ({first.case.inputs})"
     count = f"{_count(bad, len(results))}; " if len(results) > 1 else ""
     return first.verdict, f"{count}{where}: {first.message}"
 

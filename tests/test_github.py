@@ -135,7 +135,7 @@ def test_a_summary_tells_the_times() -> None:
     judged = with_speed(finding("good"), speed(Pace.SLOWER), strict=False)
     text = summary(report(judged))
     assert "beside `main`, at most 1% slower:" in text
-    assert "- m=7168, k=16384, l=1: +3.00% (+2.00% to +4.00%), slower, 4 pairs" in text
+    assert "- 7168x16384x1: +3.00% (+2.00% to +4.00%), slower, 4 pairs" in text
 
 
 # -- the environment of a job ---------------------------------------------------------------------

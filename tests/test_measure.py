@@ -88,6 +88,11 @@ def processes(
     return len(seen), bench, seen[-1].stop
 
 
+def test_what_seeds_are_drawn_by_names_the_axes_as_ever() -> None:
+    """People are shown the label; another text here would give a replay other inputs."""
+    assert str(Shape((("m", 128), ("k", 256)))) == "m=128, k=256"
+
+
 def test_as_many_processes_as_planned_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     count, bench, stop = processes(BUDGET, monkeypatch)
     assert (count, bench.ended, stop) == (7, 6, Stop.PRECISION)

@@ -92,7 +92,7 @@ def test_a_profile_shows_kernels_bytes_and_names_as_they_are() -> None:
     drawn = draw(profile_view(profile(), text.marks("utf-8")), 200)
     assert "[bold]k0[/]\\x1b" in drawn and "\x1b" not in drawn
     assert "66.0 MB needed, 2.64 TB/s" in drawn
-    assert "multi-stream" in drawn
+    assert "7168x16384x1  " in drawn and "multi-stream" in drawn
     assert "kernel " in drawn and "stream\n" in drawn and "operator" not in drawn
 
 

@@ -131,7 +131,7 @@ BAD = [
     ("n: 3, seed: 1", "n: 3, seed: null", "7: seed is empty"),
     ("{m: 4, n: 3", "{m: 5, n: 3", "7: m is 5. This task needs a multiple of 4"),
     ("{m: 4, n: 2}", "{m: 6, n: 2}", "14: m is 6. This task needs a multiple of 4"),
-    ("{m: 4, n: 2}", "{m: 8, n: 2}", "14: the ranked shape m=8, n=2 is listed twice"),
+    ("{m: 4, n: 2}", "{m: 8, n: 2}", "14: the ranked shape 8x2 is listed twice"),
     ("8.622", "0", "13: light_speed_us is 0. Write a finite number, above zero"),
     ("8.622", "1:30.5", "13: light_speed_us is 1:30.5. Write a finite number"),
     (

@@ -260,7 +260,7 @@ def test_what_cannot_run_here_is_not_said_to_have_failed() -> None:
 def test_fifty_failures_are_three_lines_the_runs_own_verdict_first_and_a_way_to_all() -> None:
     plain_ones = [make_failure(SHAPES[0], Verdict.WRONG_ANSWER, f"number {i}") for i in range(49)]
     grave = make_failure(SHAPES[1], Verdict.TAMPERED, "it went on")
-    message = "50 of 50 cases failed; m=4096, k=7168, l=8 (normal): it went on"
+    message = "50 of 50 cases failed; 4096x7168x8 (normal): it went on"
     run = make_run(
         id="abc", verdict=Verdict.TAMPERED, message=message, failures=[*plain_ones, grave]
     )

@@ -212,7 +212,7 @@ def test_a_runs_line_counts_apart_what_failed_and_what_nobody_reached() -> None:
     hung = [make_failure(shape, Verdict.TIMED_OUT, RUN_TOO_LONG) for shape in shapes]
     verdict, said = verdicts.overall(hung, None)
     assert verdict is Verdict.TIMED_OUT
-    assert said.startswith("1 of 4 cases failed, 3 were not reached; m=1, k=16, l=1")
+    assert said.startswith("1 of 4 cases failed, 3 were not reached; 1x16x1 (")
     wrong = [make_failure(shape, Verdict.WRONG_ANSWER, "no") for shape in shapes]
-    assert verdicts.overall(wrong, None)[1].startswith("4 of 4 cases failed; m=1")
+    assert verdicts.overall(wrong, None)[1].startswith("4 of 4 cases failed; 1x16x1 (")
     assert "cases failed" not in verdicts.overall(wrong[:1], None)[1]

@@ -79,8 +79,8 @@ def _indented(said: str, style: str) -> Padding:
 
 
 def speed_line(shape: ShapeSpeed) -> str:
-    """`m=128, k=256: +3.10% (+2.85% to +3.35%), slower, 4 pairs`."""
-    return f"{shape.shape}: {shape.percent}, {shape.pace}, {shape.pairs} pairs"
+    """`128x256x1: +3.10% (+2.85% to +3.35%), slower, 4 pairs`."""
+    return f"{shape.shape.label}: {shape.percent}, {shape.pace}, {shape.pairs} pairs"
 
 
 def facts(finding: Finding) -> list[str]:

@@ -137,7 +137,7 @@ def _case_test(name: str, result: CaseResult) -> _Test:
         return _Test(name)
     kind: Kind = "skipped" if result.verdict is Verdict.UNSUPPORTED else "failure"
     check = result.outcome.check
-    details = [f"{result.case.shape}, {result.case.inputs} inputs, seed {result.case.seed}"]
+    details = [f"{result.case.shape.label}, {result.case.inputs} inputs, seed {result.case.seed}"]
     if check is not None:
         details.append(f"{check.mismatches} of {check.elements} elements are wrong")
         if check.worst is not None:

@@ -85,7 +85,7 @@ def profile_view(report: ProfileReport, signs: Marks) -> RenderableType:
 def _shape(shape: ShapeProfile, signs: Marks, *, cpu: bool) -> list[RenderableType]:
     """A CPU runs operators, one after the other; a GPU runs kernels on streams."""
     what = "operator" if cpu else "kernel"
-    head = Text(str(shape.shape), "bold")
+    head = Text(shape.shape.label, "bold")
     head.append(f"  {duration(shape.span_ns, signs)} from first to last {what}")
     if shape.busy_ns < 0.98 * shape.span_ns:
         where = f"between {what}s" if cpu else "idle"
