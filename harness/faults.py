@@ -18,10 +18,13 @@ DETAIL_CHARS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The submission's file in the scratch folder, and the name its author knows it by."""
+    """The submission's file in the scratch folder, the name its author knows it by, and modules
+    that lie beside it there.
+    """
 
     file: str
     display: str
+    beside: tuple[str, ...] = ()
 
     def restore(self, text: str) -> str:
         return text.replace(self.file, self.display) if self.file else text
@@ -150,15 +153,18 @@ def _message(error: BaseException, kind: str, text: str, paths: Paths) -> str:
         return f"needs {error.name}, which is not installed here ({remedy}){where}"
     if isinstance(error, SyntaxError):
         return f"{kind}: {error.msg} ({paths.display}:{error.lineno})"
-    return f"{kind}: {_last_words(text)}{_place(error, paths)}{_alone(error, kind)}"
+    return f"{kind}: {_last_words(text)}{_place(error, paths)}{_alone(error, kind, paths)}"
 
 
-def _alone(error: BaseException, kind: str) -> str:
+def _alone(error: BaseException, kind: str, paths: Paths) -> str:
     """What those who miss a file, a module or the network have to know."""
     name = error.filename if isinstance(error, FileNotFoundError) else None
     relative = isinstance(name, str) and Path(name).suffix and not Path(name).is_absolute()
-    if relative or isinstance(error, ModuleNotFoundError):
+    module = error.name if isinstance(error, ModuleNotFoundError) else None
+    if relative or (module and module.partition(".")[0] in paths.beside):
         return "; a submission is one file, and sees no other of its folder"
+    if module:
+        return "; it is not installed here"
     if kind in ("gaierror", "URLError", "ConnectionError", "ConnectTimeout", "MaxRetryError"):
         return "; a submission has no network"
     return ""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from harness import codec, confine, device_lock, guard, isolation, machine, sandbox
+from harness import codec, confine, device_lock, guard, isolation, machine, sandbox, sources
 from harness import task as tasks
 from harness.compile_cache import cache_key, scratch_folder
 from harness.devices import present
@@ -126,6 +126,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
             devices=present.device_nodes(name),
             arch_list=present.arch_list(name),
             visible=present.visible(name),
+            beside=sources.beside(job.submission),
             still=lambda: emit(STILL),
         )
         stack.callback(launcher.close)

@@ -34,6 +34,7 @@ class Launcher:
     devices: tuple[Path, ...] = ()
     arch_list: str | None = None
     visible: str = ""
+    beside: tuple[str, ...] = ()  # modules in the author's folder, which no worker sees
     still: Callable[[], None] = lambda: None  # says that the judge lives
     spare: list[Session] = field(default_factory=list)  # spawned ahead, used first
 
@@ -98,6 +99,7 @@ class Launcher:
             device="cpu" if self.device == "cpu" else "cuda:0",  # it sees one GPU at most
             file=str(self.file),
             display=self.display,
+            beside=list(self.beside),
             emulate=self.emulate,
         )
         if isinstance(hello, Failed):

@@ -19,6 +19,7 @@ from harness.names import MAX_NAME, NOBODY, proper
 #: The incumbent's own limit is 1 MB; embedded sources and tables of honest ones stay below.
 MAX_SOURCE_BYTES = 1 << 20
 PLACEHOLDER = "your-name"  # as starting points and README have it
+_MOST_BESIDE = 100  # of a folder made to fill the order that they go into
 _DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
 _ANY_DIRECTIVE = re.compile(r"#\s*!\s*harness\b", re.IGNORECASE)
 
@@ -50,6 +51,21 @@ def submission_of(path: Path, raw: bytes, author: str | None) -> Submission:
         # Bytes survive the round trip through JSON, whatever their encoding.
         source=raw.decode("utf-8", "surrogateescape"),
     )
+
+
+def beside(submission: Submission) -> tuple[str, ...]:
+    """Modules of the submission's folder whose names are in its text: it may mean to import them.
+
+    Its worker is told no more of that folder than these.
+    """
+    named = set(re.findall(r"\w+", submission.source))
+    found: set[str] = set()
+    with contextlib.suppress(OSError, ValueError):
+        for entry in os.scandir(Path(submission.path).parent):
+            name = entry.name.removesuffix(".py")
+            if name in named and (name != entry.name or entry.is_dir()):
+                found.add(name)
+    return tuple(sorted(found)[:_MOST_BESIDE])
 
 
 def require_source(submission: Submission) -> Submission:

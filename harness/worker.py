@@ -97,7 +97,7 @@ class Worker:
 
     def _start(self, order: dict[str, Any]) -> None:
         self._device = order["device"]
-        self._paths = faults.Paths(order["file"], order["display"])
+        self._paths = faults.Paths(order["file"], order["display"], tuple(order["beside"]))
         sys.path.insert(0, str(Path(order["file"]).parent))
         facts = [f"torch {torch.__version__}", f"python {sys.version.split()[0]}"]
         if self._device != "cpu":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 
-from harness import faults
+from harness import faults, sources
 from harness.devices import collect
 
-PATHS = faults.Paths("", "")
+PATHS = faults.Paths("", "", ("mine",))
 CUDA = """CUDA error: device-side assert triggered
 CUDA kernel errors might be asynchronously reported at some other API call
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
@@ -91,6 +92,8 @@ def test_a_traceback_begins_with_the_submission_and_what_was_refused_has_none() 
     [
         (FileNotFoundError(2, "No such file or directory", "weights.bin"), "is one file"),
         (ModuleNotFoundError("No module named 'mine'", name="mine"), "is one file"),
+        (ModuleNotFoundError("No module named 'mine.own'", name="mine.own"), "is one file"),
+        (ModuleNotFoundError("No module named 'numppy'", name="numppy"), None),
         (URLError("Temporary failure in name resolution"), "has no network"),
         (FileNotFoundError(2, "No such file or directory", "/etc/none.conf"), None),
         (FileNotFoundError(2, "No such file or directory", "nvcc"), None),
@@ -100,3 +103,21 @@ def test_a_traceback_begins_with_the_submission_and_what_was_refused_has_none() 
 def test_who_misses_what_no_submission_has_is_told_so(error: Exception, told: str | None) -> None:
     message = faults.explain(error, "import", PATHS)["message"]
     assert told in message if told else "; a submission" not in message
+
+
+def test_a_module_that_is_not_there_is_not_installed_unless_it_lies_beside_the_file() -> None:
+    error = ModuleNotFoundError("No module named 'numppy'", name="numppy")
+    assert faults.explain(error, "import", PATHS)["message"] == (
+        "ModuleNotFoundError: No module named 'numppy'; it is not installed here"
+    )
+    assert "installed" not in faults.explain(ModuleNotFoundError("own"), "import", PATHS)["message"]
+
+
+def test_a_worker_hears_of_no_neighbour_that_its_submission_does_not_name(tmp_path: Path) -> None:
+    for name in ("mine.py", "other.py", "notes.txt", "me.py"):
+        (tmp_path / name).write_text("import mine, package.part, notes, numppy\n")
+    for name in ("package", "folder"):
+        (tmp_path / name).mkdir()
+    found = sources.read_submission(tmp_path / "me.py", None)
+    assert sources.beside(found) == ("mine", "package")
+    assert sources.beside(replace(found, path="/nowhere/me.py")) == ()
