@@ -114,6 +114,13 @@ class MissingStore(StoreError, UsageError):
     """There is no database of that name yet, and nothing is wrong with the machine: exit code 2."""
 
 
+def _as_url(text: str) -> str:
+    """How to write what is no URL: most often the plain path of a file."""
+    if not text.strip() or any(sign in text for sign in ":?"):
+        return "write for instance sqlite:///results/harness.db"
+    return f"write sqlite:///{text}"
+
+
 def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.Engine, str, bool]:
     """An engine on a database of the current schema, its name for messages (no password), and
     whether its tables were made now.
@@ -126,9 +133,7 @@ def open_engine(url: str, *, create: bool, busy_ns: int = BUSY_NS) -> tuple[sa.E
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
     except exc.ArgumentError:
-        raise UsageError(
-            f"{url!r} is not a database URL; write for instance sqlite:///results/harness.db"
-        ) from None
+        raise UsageError(f"{url!r} is not a database URL; {_as_url(url)}") from None
     if backend == "sqlite":
         if parsed.query or parsed.host:
             raise UsageError(f"{url!r}: write sqlite:///FILE, without a host and ?options")

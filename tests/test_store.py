@@ -364,6 +364,20 @@ def test_a_folder_that_cannot_be_is_an_error_that_names_it(tmp_path: Path) -> No
         pass
 
 
+@pytest.mark.parametrize(
+    ("text", "write"),
+    [
+        ("/tmp/x/org.db", "sqlite:////tmp/x/org.db"),
+        ("org.db", "sqlite:///org.db"),
+        ("sqlite:org.db", "for instance sqlite:///results/harness.db"),
+    ],
+)
+def test_a_plain_path_is_told_how_it_is_written_as_a_url(text: str, write: str) -> None:
+    with pytest.raises(UsageError) as refused, open_store(text, create=False):
+        pass
+    assert str(refused.value) == f"{text!r} is not a database URL; write {write}"
+
+
 def test_a_database_held_by_another_writer_is_an_error_after_the_wait(path: Path) -> None:
     with open_store(f"sqlite:///{path}", create=True, busy_ns=100_000_000) as store:
         holder = sqlite3.connect(path, isolation_level=None)
