@@ -126,6 +126,10 @@ class Store:
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise StoreError(f"{self.where}: run {run} is damaged ({error})") from error
 
+    def knows(self, key: str) -> bool:
+        """Whether `get` has a run for it, or several to choose from."""
+        return bool(self._found(key))
+
     def _found(self, key: str) -> list[tuple[str, str, str]]:
         """Id, submission and author of the runs that `key` may mean, by the first rule to fit."""
         found = self._called(runs.c.id == key, 1)

@@ -441,6 +441,18 @@ def test_export_takes_what_stands_or_what_is_named_or_everything(url: str, tmp_p
     assert [p.name for p in tmp_path.glob("*b.json*")] == ["b.json"]
 
 
+@pytest.mark.parametrize("name", ["quick", "aa1000000000", "aa10"])
+def test_export_of_a_run_alone_asks_for_the_file(
+    name: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It wrote every standing into a file of the run's name."""
+    assert run_cli(["export", name, "--db", url]) == 2
+    assert capsys.readouterr().err == (f"harness: {name} names a run: harness export FILE {name}\n")
+    assert not (tmp_path / name).exists()
+    for file, *runs in ((name, name), (f"{name}.json",), (str(tmp_path / name),), ("bundle",)):
+        assert run_cli(["export", file, *runs, "--db", url]) == 0
+
+
 def test_export_replaces_a_bundle_and_nothing_else(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -776,7 +788,7 @@ def test_an_imported_run_is_dated_no_later_than_its_import_and_displaces_nobody(
     ahead_ns = time.time_ns() + 200 * 10**9
     slow = dataclasses.replace(slow, created_ns=ahead_ns)
     file.write_bytes(bundle.dumps(bundle.make([slow], with_source=True)))
-    for said in ("imported 1 run\n", "imported 0 runs; 1 were there already\n"):
+    for said in ("imported 1 run\n", "imported 0 runs; 1 was there already\n"):
         assert run_cli(["import", str(file), "--db", url]) == 0
         assert said in capsys.readouterr().out
     with open_store(url, create=False) as store:

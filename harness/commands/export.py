@@ -58,6 +58,8 @@ def command(
     root = options.task_root(problem)
     url = options.store_url(db, root)
     with open_store(url, create=False) as store:
+        if not runs and file.parent == Path() and not file.suffix and store.knows(file.name):
+            raise UsageError(f"{file} names a run: harness export FILE {file}")
         if runs:
             named = [store.get(run) for run in runs]
             chosen = list({run.id: run for run in named}.values())

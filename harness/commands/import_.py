@@ -46,7 +46,8 @@ def command(file: Path, signers: Path | None, db: str | None, problem: Path | No
         store.add(*(_imported(run, note, signed=signers is not None) for run in fresh))
     kept = len(bundle.runs) - len(fresh)
     count = f"{len(fresh)} run{'' if len(fresh) == 1 else 's'}"
-    click.echo(f"imported {count}" + (f"; {kept} were there already" if kept else ""))
+    were = "was" if kept == 1 else "were"
+    click.echo(f"imported {count}" + (f"; {kept} {were} there already" if kept else ""))
     if fresh and signers is None:
         click.echo(
             f"the bundle is {vouched}; the board says `{Doubt.UNSIGNED_IMPORT}` of what it brought"
