@@ -160,6 +160,11 @@ def parse_shape(text: str, task: Task) -> Shape:
     for part in text.split(","):
         axis, _, digits = (piece.strip() for piece in part.partition("="))
         known = axis in task.axes and axis not in sizes
+        if axis and digits and axis not in task.axes:
+            raise UsageError(
+                f"--shape {text}: there is no axis {axis!r}. The axes are {', '.join(task.axes)}: "
+                f"write --shape {example}"
+            )
         if not known or not (digits.isascii() and digits.isdecimal()):
             sizes_alone = "x".join(task.axes).upper()
             raise UsageError(

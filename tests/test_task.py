@@ -320,6 +320,11 @@ def test_a_shape_that_cannot_be_is_a_usage_error(text: str, tmp_path: Path) -> N
         tasks.parse_shape(text, tasks.load(tree(tmp_path)))
 
 
+def test_an_axis_that_is_none_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no axis 'k'. The axes are m, n: write --shape"):
+        tasks.parse_shape("k=8,n=2", tasks.load(tree(tmp_path)))
+
+
 def test_loading_a_task_imports_no_torch() -> None:
     code = (
         "import sys; from pathlib import Path; from harness import task;"
