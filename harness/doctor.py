@@ -166,7 +166,7 @@ def _clock() -> Iterator[Finding]:
     value = f"{spread:.1%} from p10 to p90 over {_SPINS} spins of {_SPIN_NS // 1000} us"
     quiet = spread < 0.1
     yield Finding(
-        "clock", "noise", value, quiet, "" if quiet else "end other programs before timing"
+        "clock", "steady", value, quiet, "" if quiet else "end other programs before timing"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -110,3 +111,14 @@ def test_the_store_is_counted_announced_or_explained(tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_bytes(b"no database" * 1000)
     (found,) = doctor._store(f"sqlite:///{tmp_path}/broken.db")
     assert found.ok is False and "not a database" in found.value
+
+
+@pytest.mark.parametrize(("other", "ok"), [(100.0, True), (60.0, False)])
+def test_a_clock_line_that_says_no_cannot_be_read_as_no_noise(
+    other: float, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spins = itertools.cycle((100.0, other))
+    monkeypatch.setattr(doctor, "_spin", lambda: next(spins))
+    _, found = doctor._clock()
+    assert (found.name, found.ok) == ("steady", ok)
+    assert bool(found.remedy) is not ok
