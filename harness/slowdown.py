@@ -151,7 +151,7 @@ def _problem(side: str, baseline: str, run: Run, shapes: Sequence[Shape], proces
     times = times_of(run)
     missing = [shape for shape in shapes if len(times.get(shape, ())) != processes]
     if missing:
-        return f"{who} has no time on {len(missing)} of {len(shapes)} shapes: {missing[0]}"
+        return f"{who} has no time on {len(missing)} of {len(shapes)} shapes: {missing[0].label}"
     return ""
 
 

@@ -1140,7 +1140,7 @@ def test_as_many_times_as_processes_must_be_there() -> None:
         return replace(TIMED, cases=tuple(make_case(s, timed([20.0])) for s in SHAPES))
 
     speed = compare(measure, SHAPES, baseline="b", max_percent=1, time_left=lambda: True)
-    assert speed.message == f"it has no time on 3 of 3 shapes: {SHAPES[0]}"
+    assert speed.message == f"it has no time on 3 of 3 shapes: {SHAPES[0].label}"
 
 
 def test_decisions_are_those_computed_by_hand() -> None:
