@@ -137,8 +137,8 @@ class Bench:
 
         A worker keeps what it has mapped until it ends, for the submission may keep tensors there:
         where that leaves no room for the next shape, a fresh worker has it.  Not in the middle of
-        what is timed, where a submission would have such a one for each process that it dislikes
-        (tests/exploits/zoo/h2_no_memory_for_buffers.py): whoever times then sees `crowded`.
+        what is timed: whoever times sees `crowded`.  A submission would have such a one for each
+        process that it dislikes (tests/exploits/zoo/h2_no_memory_for_buffers.py).
         """
         session = self.alive()
         if isinstance(session, Failed):

@@ -207,7 +207,7 @@ class Measurement:
         """What kind of calls these are by the worker's own profiler; nothing on a CPU.
 
         A profiler that fails says nothing.  A worker that ends meanwhile fails: another one would
-        take its place for the next shape (tests/exploits/zoo/h2_leaves_when_observed.py).
+        take its place for the next shape (tests/test_measure.py).
         """
         if self._device.name == "cpu":
             return ()
