@@ -11,21 +11,17 @@ judge's clock alone (`harness leaderboard --judge-clock`) it takes nothing off.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
 import sys
-from dataclasses import replace
-from pathlib import Path
 
-from benchmarks.gate_power import ROOT, run_once
-from benchmarks.methods import source_of
+from benchmarks.gate_power import ROOT, altered, run_once, victim
 from harness import samples
 from harness.model import Run, Submission, Timing
-from harness.sources import read_submission, submission_of
+from harness.sources import read_submission
 from harness.task import load
 
 #: A Triton kernel launched plainly and in a graph (ordinary loads), and bulk copies.
-VICTIMS = ("plain", "graph", "cuda_inline")
+KERNELS = ("plain", "graph", "cuda_inline")
 
 _LIE = """
 import torch as _torch
@@ -44,11 +40,11 @@ def main() -> int:
     print("| kernel | lie | published | less by | by the judge's clock | its middle, less by |")
     print("|---|--:|--:|--:|--:|--:|")
     held = True
-    for victim in VICTIMS:
+    for kernel in KERNELS:
         honest: tuple[float, float, float] | None = None
         for lie_us in arguments.lies:
             run = run_once(
-                task, forged(victim, lie_us), arguments.device, arguments.processes, (shape,)
+                task, forged(kernel, lie_us), arguments.device, arguments.processes, (shape,)
             )
             published, judged = _time(run), _time(samples.by_the_judge(run))
             noise = (judged.high_ns - judged.low_ns) / 2e3
@@ -57,7 +53,7 @@ def main() -> int:
             gained, moved = honest[0] - times[0], honest[1] - times[1]
             held = held and moved <= math.hypot(honest[2], noise)
             print(
-                f"| {victim} | {lie_us:g} | {times[0]:.2f} | {gained:+.2f} | "
+                f"| {kernel} | {lie_us:g} | {times[0]:.2f} | {gained:+.2f} | "
                 f"{judged.low_ns / 1e3:.2f} to {judged.high_ns / 1e3:.2f} | {moved:+.2f} |",
                 flush=True,
             )
@@ -65,17 +61,11 @@ def main() -> int:
     return 0 if held else 1
 
 
-def forged(victim: str, lie_us: float) -> Submission:
+def forged(kernel: str, lie_us: float) -> Submission:
     """The kernel with a lie of so many microseconds, or as it is."""
-    path = ROOT / "submissions" / f"{victim}.py"
-    if path.exists():
-        original = read_submission(path, None)
-    else:
-        original = submission_of(Path(f"{victim}.py"), source_of(victim).encode(), None)
-    if not lie_us:
-        return original
-    source = original.source + _LIE.format(ms=lie_us / 1e3)
-    return replace(original, source=source, sha256=hashlib.sha256(source.encode()).hexdigest())
+    path = ROOT / "submissions" / f"{kernel}.py"
+    original = read_submission(path, None) if path.exists() else victim(kernel)
+    return altered(original, original.source + _LIE.format(ms=lie_us / 1e3)) if lie_us else original
 
 
 def _time(run: Run) -> Timing:

@@ -6,9 +6,9 @@ Plants a delay of 3% of each shape's own time into the kernel of submissions/tri
 launched plainly: the programs that are scheduled last go on spinning on the clock for so long.
 Then compares, as `harness gate --baseline --max-slowdown 1` does, the planted copy with one whose
 delay is zero (an alarm is wanted) and the original with itself (none is).  Prints a Markdown table,
-one line a comparison.  After --seconds no comparison begins, and the last one
-ends with the pairs it has, as the gate's does at the end of its budget; several of these at once
-share a GPU and fill its gaps.
+one line a comparison.  After --seconds no comparison begins, and the last one ends with the pairs
+it has, as the gate's does at the end of its budget; several of these at once share a GPU and fill
+its gaps.
 """
 
 from __future__ import annotations
@@ -96,9 +96,14 @@ def main() -> int:
     return 0 if (found, false) == (planted, 0) and planted + same else 1
 
 
-def victim() -> Submission:
-    """The submission that is made slower."""
-    return submission_of(Path(f"{VICTIM}.py"), source_of(VICTIM).encode(), None)
+def victim(name: str = VICTIM) -> Submission:
+    """One of timed/: by default the submission that is made slower."""
+    return submission_of(Path(f"{name}.py"), source_of(name).encode(), None)
+
+
+def altered(original: Submission, source: str) -> Submission:
+    """A submission with another text."""
+    return replace(original, source=source, sha256=hashlib.sha256(source.encode()).hexdigest())
 
 
 def _alarms(
@@ -131,9 +136,7 @@ def delayed(
         tuple(size for _, size in shape.axes): round(share * medians[0] * SM_GHZ)
         for shape, medians in times.items()
     }
-    source = planted(original.source, cycles)
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    return replace(original, name="planted", source=source, sha256=digest)
+    return replace(altered(original, planted(original.source, cycles)), name="planted")
 
 
 def run_once(

@@ -29,9 +29,7 @@ class Bench:
         self._tried = False  # a worker has got as far as running the submission
         self._fresh = True  # no call has come back since the buffers were mapped
         self._slow = False  # a time limit was met: no more patience for compilers
-        self.crowded = (
-            False  # what the present worker holds left no room for a timed call's buffers
-        )
+        self.crowded = False  # what the worker holds left no room for a timed call's buffers
         self.root = False
         self.facts: set[str] = set()  # what workers said of themselves
         self.log = ""
@@ -68,7 +66,7 @@ class Bench:
 
     def alive(self) -> Session | Failed:
         """A worker that has imported the submission: the one there is, or a fresh one."""
-        if self._session is not None and self.usable:
+        if self._session is not None and self._session.usable:
             return self._session
         if self._session is not None:
             if self._restarts >= MAX_RESTARTS:
@@ -192,7 +190,7 @@ class Bench:
 
     def ordered(self, prepared: Prepared) -> Window | Failed | None:
         """The last window's call again, with its inputs in place before the call is made."""
-        if self._session is None or self._mapped is None or not self.usable:
+        if self._session is None or self._mapped is None or not self._session.usable:
             return None
         timeout_ns = self._launcher.limits.call_ns
         return self._device.ordered(self._session, self._mapped[2], prepared, timeout_ns=timeout_ns)

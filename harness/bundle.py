@@ -288,10 +288,10 @@ def _bounded(timing: Timing) -> bool:
     """Whether the judge's own bounds are what its windows say, and in order; or there are none."""
     if timing.judge_ns is None:
         return timing.judge_most_ns is None
-    medians = [max(1.0, stats.median(values)) for values in samples.judged(timing)]
+    leasts = samples.leasts(timing)
     return (
-        bool(medians)
-        and abs(stats.median(medians) - timing.judge_ns) <= 1.0  # windows are whole ns
+        bool(leasts)
+        and abs(stats.median(leasts) - timing.judge_ns) <= 1.0  # windows are whole ns
         and timing.judge_ns <= (timing.judge_most_ns or 0.0) < leaderboard.LONGEST_NS
     )
 

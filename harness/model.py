@@ -288,9 +288,7 @@ class Timing:
     processes: int
     stop: Stop
     host_median_ns: float | None = None
-    judge_ns: float | None = (
-        None  # the least that the judge's own clock allows, whoever claims what
-    )
+    judge_ns: float | None = None  # the least that the judge's own clock allows, claims aside
     judge_most_ns: float | None = None  # and the most; the two differ by what a bracket may cost
     floor_ns: float | None = None
     classes: tuple[str, ...] = ()  # "multi-stream", "graph", "synchronises", "host bound"

@@ -69,8 +69,12 @@ def _bounds(timing: Timing) -> tuple[tuple[float, float], ...]:
     if timing.judge_ns is None or timing.judge_most_ns is None:
         return ()
     width_ns = timing.judge_most_ns - timing.judge_ns
-    leasts = (max(1.0, stats.median(values)) for values in judged(timing))
-    return tuple((least_ns, least_ns + width_ns) for least_ns in leasts)
+    return tuple((least_ns, least_ns + width_ns) for least_ns in leasts(timing))
+
+
+def leasts(timing: Timing) -> tuple[float, ...]:
+    """The least that the judge's clock allows, by process."""
+    return tuple(max(1.0, stats.median(values)) for values in judged(timing))
 
 
 def published(timing: Timing, clock: Clock) -> tuple[float, ...]:

@@ -23,7 +23,7 @@ import pytest
 
 from harness import bundle, cli, codec, pool, sqlite_file
 from harness.errors import UsageError
-from harness.model import Mode
+from harness.model import Mode, Run
 from harness.sources import read_submission
 from harness.store import Store, open_store
 from harness.task import load
@@ -267,14 +267,19 @@ def test_a_database_that_another_program_holds_is_waited_for_once(
     assert len(opened) == 1
 
 
-def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_not(
-    harness: Harness, folder: Path
-) -> None:
-    task, db = load(DOUBLE), f"sqlite:///{folder}/some.db"
-    ranked = sampled_run(
+def ranked_run_of_mine() -> Run:
+    """A run of `mine` that stands on the board of the task `double`."""
+    task = load(DOUBLE)
+    return sampled_run(
         "mine", id="aaaa", created=1, times_us=(20.0, 40.0), shapes=task.ranked,
         task=task.name, digest=task.digest,
     )  # fmt: skip
+
+
+def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_not(
+    harness: Harness, folder: Path
+) -> None:
+    db, ranked = f"sqlite:///{folder}/some.db", ranked_run_of_mine()
     quick = replace(ranked, id="bbbb", created_ns=ranked.created_ns + 1, mode=Mode.TEST)
     common = ("--problem", str(DOUBLE), "--db", db)
     line = "its standing is run aaaa: harness show aaaa"
@@ -289,11 +294,7 @@ def test_show_by_name_says_which_run_holds_the_standing_where_the_latest_does_no
 def test_show_by_name_says_which_run_holds_the_standing_on_another_device(
     harness: Harness, folder: Path
 ) -> None:
-    task, db = load(DOUBLE), f"sqlite:///{folder}/some.db"
-    ranked = sampled_run(
-        "mine", id="aaaa", created=1, times_us=(20.0, 40.0), shapes=task.ranked,
-        task=task.name, digest=task.digest,
-    )  # fmt: skip
+    db, ranked = f"sqlite:///{folder}/some.db", ranked_run_of_mine()
     quick = replace(ranked, id="bbbb", created_ns=ranked.created_ns + 1, mode=Mode.TEST, device=CPU)
     with open_store(db, create=True) as store:
         store.add(ranked, quick)

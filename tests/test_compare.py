@@ -316,6 +316,14 @@ def test_a_board_that_was_just_confirmed_does_not_ask_for_that_again(
     assert "To be sure" not in capsys.readouterr().out
 
 
+def _judged(job: Job, number: int) -> Run:
+    """What a judge makes of a confirmation's job, the `number`th."""
+    return sampled_run(
+        job.submission.name, id=f"n{number}", created=1000, device=CPU, mode=job.mode,
+        seed=number, times_us=(20.0, 40.0), floor=None, shapes=load(DOUBLE).ranked,
+    )  # fmt: skip
+
+
 def test_an_interrupted_confirmation_keeps_the_entries_that_it_was_done_with(
     board: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,10 +333,7 @@ def test_an_interrupted_confirmation_keeps_the_entries_that_it_was_done_with(
         if len(judged) == 5:  # the first entry had its third round, the second has not
             raise KeyboardInterrupt
         judged.append(job.submission.name)
-        return sampled_run(
-            job.submission.name, id=f"n{len(judged)}", created=1000, device=CPU, mode=job.mode,
-            seed=len(judged), times_us=(20.0, 40.0), floor=None, shapes=load(DOUBLE).ranked,
-        )  # fmt: skip
+        return _judged(job, len(judged))
 
     monkeypatch.setattr(confirming, "judge", judge)
     assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 130
@@ -349,10 +354,7 @@ def test_an_entry_that_a_signal_meets_as_its_last_judge_ends_is_confirmed(
         interrupts.in_hand()  # as pool has it, which ends the judge then
         if len(judged) == 5:
             os.kill(os.getpid(), signal.SIGTERM)
-        return sampled_run(
-            job.submission.name, id=f"n{len(judged)}", created=1000, device=CPU, mode=job.mode,
-            seed=len(judged), times_us=(20.0, 40.0), floor=None, shapes=load(DOUBLE).ranked,
-        )  # fmt: skip
+        return _judged(job, len(judged))
 
     monkeypatch.setattr(pool, "run_job", run_job)
     assert run_cli(["leaderboard", "--db", board, "--confirm", "2"]) == 130

@@ -115,7 +115,7 @@ def test_the_planted_delay_still_fits_its_victim() -> None:
         gate_power.planted(planted, {})
 
 
-@pytest.mark.parametrize("victim", forgery.VICTIMS)
+@pytest.mark.parametrize("victim", forgery.KERNELS)
 def test_a_forged_kernel_is_the_honest_one_and_a_lie(victim: str) -> None:
     honest, liar = forgery.forged(victim, 0.0), forgery.forged(victim, 0.5)
     compile(liar.source, liar.path, "exec")

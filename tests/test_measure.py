@@ -359,16 +359,8 @@ def test_a_second_stream_that_nobody_waits_for_is_a_mistake_and_no_forgery(
     facts: tuple[str, ...], verdict: str, observe: bool
 ) -> None:
     refuted = Failed(Verdict.TAMPERED, "0.03 us a call")
-    bench: Any = SimpleNamespace(observe=lambda inputs: SimpleNamespace(facts=facts))
-    device: Any = SimpleNamespace(name="cuda:0", audit=lambda process, windows: refuted)
-    preparer: Any = SimpleNamespace(prepare=lambda *_: None)
-    task: Any = SimpleNamespace(timed_inputs="needles")
-    nothing: Any = None
-    made = Measurement(
-        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=observe
-    )
-    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
-    found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
+    bench = SimpleNamespace(observe=lambda inputs: SimpleNamespace(facts=facts))
+    found = _finished(bench, refuted, observe=observe)
     assert found is not None and found.verdict == verdict
     assert found.message.startswith("0.03 us a call")
 
@@ -378,18 +370,22 @@ def test_a_worker_that_ends_while_it_is_observed_fails_and_a_profiler_that_fails
     usable: bool,
 ) -> None:
     """Another worker would have the next shape, three times a run."""
-    bench: Any = SimpleNamespace(observe=lambda inputs: GONE, usable=usable)
-    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
-    estimate = SimpleNamespace(estimate=Estimate(0, (600.0,)), blocks=(), classes=())
-    device: Any = SimpleNamespace(name="cuda:0", audit=lambda process, windows: estimate)
+    bench = SimpleNamespace(observe=lambda inputs: GONE, usable=usable)
+    sound = SimpleNamespace(estimate=Estimate(0, (600.0,)), blocks=(), classes=())
+    assert _finished(bench, sound, observe=True) == (None if usable else GONE)
+
+
+def _finished(bench: Any, audited: Any, *, observe: bool) -> Failed | None:
+    """What the end of a first process comes to, whose audit says `audited`."""
+    device: Any = SimpleNamespace(name="cuda:0", audit=lambda process, windows: audited)
     preparer: Any = SimpleNamespace(prepare=lambda *_: None)
     task: Any = SimpleNamespace(timed_inputs="needles")
     nothing: Any = None
     made = Measurement(
-        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=True
+        task, nothing, device, bench, preparer, Seeds(b"key"), BUDGET, nothing, observe=observe
     )
-    found = made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
-    assert found == (None if usable else GONE)
+    window = Window(1_000, 1, 1, Answer((), (), True), tripped=False, late=False)
+    return made._finish(measure._Sampling(SHAPE, Seeds(b"key")), 0, [window])
 
 
 FULL = Failed(Verdict.OUT_OF_MEMORY, "no device memory is left for the buffers")

@@ -11,7 +11,7 @@ import click
 
 from harness.commands import options
 from harness.errors import UsageError
-from harness.model import MOST_CONFIRMED
+from harness.model import MOST_CONFIRMED, Clock
 
 if TYPE_CHECKING:
     from harness.model import Board, Summary, Task
@@ -174,8 +174,8 @@ def _by_the_judge(store: Store, row: Summary) -> Summary:
     from harness.errors import StoreError
     from harness.leaderboard import ineligible, summarise
 
-    if ineligible(row) is not None:
-        return row
+    if ineligible(row) is not None or row.clock is Clock.HOST:
+        return row  # and of a CPU's, which are the judge's already, no samples are read
     try:
         return summarise(samples.by_the_judge(store.get(row.id)))
     except StoreError:  # a board is shown with damaged details too; these times are in them
