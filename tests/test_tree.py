@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,25 @@ def test_ending_a_tree_leaves_nobody_alive(root: int) -> None:
     assert tree.end(root, deadline_ns=time.monotonic_ns() + 5_000_000_000) == ()
     assert not tree.alive(root)
     assert not tree.alive(child)
+
+
+def test_everything_is_stopped_before_the_first_is_killed(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed one by one, a fork bomb refills the places that it loses."""
+    (child,) = tree.descendants(root)
+    send, states = tree._send, []
+
+    def look_first(pids: Iterable[int], number: signal.Signals) -> None:
+        until = time.monotonic() + 2
+        while (fields := tree._stat(child)) and fields[0] != "T" and time.monotonic() < until:
+            time.sleep(0.001)
+        states.append(fields and fields[0])
+        send(pids, number)
+
+    monkeypatch.setattr(tree, "_send", look_first)
+    assert tree.end(root, deadline_ns=time.monotonic_ns() + 9_000_000_000, keep=True) == ()
+    assert states[0] == "T"
 
 
 def test_the_root_can_be_spared(root: int) -> None:
