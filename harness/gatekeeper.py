@@ -179,6 +179,10 @@ class Gatekeeper:
             return Speed(name, most, message=said)
         sides, ranked = {"base": base, "head": submission}, self._task.ranked
         begin_ns = time.monotonic_ns()
+        timed = {"base": 0, "head": 0}
+
+        def left_ns() -> int:
+            return self._conditions.speed_budget_ns - (time.monotonic_ns() - begin_ns)
 
         def measure(side: str, processes: int, shapes: tuple[Shape, ...]) -> Run:
             # The least number of samples in every process: further processes say more than further
@@ -192,14 +196,17 @@ class Gatekeeper:
             )
             some = len(shapes) < len(ranked)
             where = f" on {len(shapes)} of {len(ranked)} shapes" if some else ""
-            return self._judge(job, f"{label}, speed of {side}{where}")
+            pairs = f"{min(timed.values())} of at most {slowdown.MOST_PAIRS} pairs"
+            left = f"{left_ns() / 1e9:.0f} s left" if left_ns() > 0 else "over its --budget"
+            timed[side] += processes
+            return self._judge(job, f"{label}, speed of {side}{where}; {pairs}, {left}")
 
         return slowdown.compare(
             measure,
             ranked,
             baseline=name,
             max_percent=most,
-            time_left=lambda: time.monotonic_ns() - begin_ns < self._conditions.speed_budget_ns,
+            time_left=lambda: left_ns() > 0,
         )
 
     def _job(self, submission: Submission) -> Job:

@@ -5,7 +5,7 @@ Units are in the names: `_ns` nanoseconds, `_bytes` bytes.  Absent is `None`, ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -358,6 +358,14 @@ def reached(failed: Sequence[CaseResult]) -> list[CaseResult]:
             tried.append(case)
         over = over or late
     return tried or list(failed[:1])
+
+
+def alike(failed: Sequence[CaseResult], why: Callable[[CaseResult], str]) -> list[list[CaseResult]]:
+    """Cases that failed with the same words together, in the order of the first of each."""
+    groups: dict[tuple[Verdict, str], list[CaseResult]] = {}
+    for case in failed:
+        groups.setdefault((case.verdict, why(case)), []).append(case)
+    return list(groups.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class FakeJudge:
 
     A name of FAILURES fails all cases; "syntax" fails at import, "empty" passes without a case,
     "partial" passes with the last case missing, "mixed" has one case unsupported and one wrong,
+    "twice" has one case wrong and the others not finite,
     "machine" is where the machine gives up, and "stop" where somebody presses Ctrl-C.  `pace_ns`
     times a shape in mode benchmark, by the submission's name and path.
     """
@@ -147,6 +148,8 @@ def _outcome(name: str, number: int) -> Passed | Failed:
     if name == "mixed":
         found = (Verdict.UNSUPPORTED, "no FP4") if number == 0 else FAILURES["wrong"]
         return Failed(*found)
+    if name == "twice":
+        return Failed(*(FAILURES["wrong"] if number == 0 else (Verdict.NONFINITE, "1 of 8 is NaN")))
     if name in FAILURES:
         return Failed(*FAILURES[name])
     return Passed(make_check())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,12 +109,12 @@ def test_each_case_has_its_exit_code_and_line(
     assert (failed > 0) == (code != 0), "the report alone must not look better than the gate"
 
 
-def test_a_failure_is_told_once(
+def test_a_failure_is_told_once_for_all_its_cases(
     root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(root, "wrong")
     assert gate("submissions/wrong.py") == 1
-    assert capsys.readouterr().out.count("7 of 8 elements are wrong") == 3  # of three cases
+    assert capsys.readouterr().out.count("7 of 8 elements are wrong") == 1  # of three cases
 
 
 @pytest.mark.parametrize(
@@ -837,9 +840,40 @@ def test_a_log_says_what_is_timed_in_a_line_for_each_run(
     arguments = ["--baseline", "submissions/good.py", "--max-slowdown", "5"]
     cli.run(["gate", "submissions/better.py", *arguments])
     lines = [line for line in capsys.readouterr().err.splitlines() if "speed" in line]
-    first = [f"gate: better (1/1), speed of {side}" for side, _ in slowdown.GROUP]
-    later = [f"{line} on 1 of 2 shapes" for line in first]
-    assert lines == first + later * (slowdown.LOOKS - 1)
+    assert all(re.search(r", (600|59\d) s left$", line) for line in lines)
+    some = ["", " on 1 of 2 shapes", " on 1 of 2 shapes"]
+    pairs = [0, 0, 1, 2, 3]  # before each run of the four pairs of a look
+    assert [line.rpartition(", ")[0] for line in lines] == [
+        f"gate: better (1/1), speed of {side}{where}; {4 * look + done} of at most 12 pairs"
+        for look, where in enumerate(some)
+        for (side, _), done in zip(slowdown.GROUP, pairs, strict=True)
+    ]
+
+
+def test_a_comparison_that_its_budget_has_no_time_for_says_so(
+    root: Path,
+    judge: FakeJudge,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(root, "good", "better")
+    judge.pace_ns = noisy({})
+    monkeypatch.setattr(time, "monotonic_ns", itertools.count(0, 40_000_000_000).__next__)
+    arguments = ["--baseline", "submissions/good.py", "--budget", "60"]
+    cli.run(["gate", "submissions/better.py", *arguments])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "speed" in line]
+    assert lines and lines[-1].endswith("of at most 12 pairs, over its --budget")
+
+
+def test_other_failures_are_counted_and_not_repeated(
+    root: Path, judge: FakeJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message tells of one; what else happened is said once, with how many cases it met."""
+    write(root, "twice")
+    assert gate("submissions/twice.py") == 1
+    out = capsys.readouterr().out
+    assert out.count("1 of 8 is NaN") == 1
+    assert " and 1 more: 1 of 8 is NaN" in out
 
 
 def test_both_sides_are_measured_in_turn_in_fresh_processes(root: Path, judge: FakeJudge) -> None:

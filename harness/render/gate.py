@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from harness.gate import Finding, GateReport, State, first_failure, place, sentence
-from harness.model import CaseKind, Failed, Verdict
+from harness.model import CaseKind, Failed, Run, Verdict, alike, reached
 from harness.render import export
 from harness.render.text import Marks, plain
 from harness.slowdown import Pace, ShapeSpeed
@@ -54,20 +54,29 @@ def _lines(finding: Finding, signs: Marks) -> Iterator[RenderableType]:
     if finding.message:
         yield _indented(_shown(finding.message, signs), colour)
     if finding.run is not None and finding.state is State.FAILED:
-        told = first_failure(finding.run)  # in the message above, as a rule
-        failed = [
-            case
-            for case in finding.run.cases
-            if isinstance(case.outcome, Failed)
-            and not (case is told and f"{place(case.case)}: {case.message}" in finding.message)
-        ]
-        for case in failed[:_FAILURES]:
-            said = f"{case.verdict} {place(case.case)}: {case.message}"
-            yield _indented(_shown(said, signs), "default")
-        if len(failed) > _FAILURES:
-            yield _indented(f"and {len(failed) - _FAILURES} more; --json has them all", "dim")
+        yield from _failures(finding, finding.run, signs)
     for shape in finding.speed.shapes if finding.speed is not None else ():
         yield _indented(speed_line(shape), "red" if shape.pace is Pace.SLOWER else "default")
+
+
+def _failures(finding: Finding, run: Run, signs: Marks) -> Iterator[RenderableType]:
+    """What the finding's own message does not say; the same words of many cases are said once."""
+    told = first_failure(run)  # in the message, as a rule
+    failed = [c for c in run.cases if isinstance(c.outcome, Failed)]
+    groups = alike(reached(failed), lambda case: case.message)
+    others = [
+        group
+        for group in groups
+        if not (
+            (case := group[0]) is told and f"{place(case.case)}: {case.message}" in finding.message
+        )
+    ]
+    for group in others[:_FAILURES]:
+        case, more = group[0], f" and {len(group) - 1} more" if len(group) > 1 else ""
+        said = f"{case.verdict} {place(case.case)}{more}: {case.message}"
+        yield _indented(_shown(said, signs), "default")
+    if rest := sum(map(len, others[_FAILURES:])):
+        yield _indented(f"and {rest} more; --json has them all", "dim")
 
 
 def _shown(said: str, signs: Marks) -> str:

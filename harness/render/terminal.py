@@ -24,6 +24,7 @@ from harness.model import (
     ShapeStanding,
     Timing,
     Verdict,
+    alike,
     reached,
 )
 from harness.render import text, words
@@ -117,7 +118,10 @@ def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[Rend
         yield Text(plain(run.message, signs.encoding), "red")
     tried = reached(failed)
     # What is wrong is wrong everywhere, as a rule: fifty lines say no more than three.
-    groups = sorted(_alike(tried, full), key=lambda group: group[0].verdict is not run.verdict)
+    groups = sorted(
+        alike(tried, lambda case: _why(case, full)),
+        key=lambda group: group[0].verdict is not run.verdict,
+    )
     shown = groups if full else groups[:FAILURES_SHOWN]
     for group in shown:
         yield from _failure(group, signs, full)
@@ -132,14 +136,6 @@ def _failures(run: Run, signs: Marks, full: bool, stored: bool) -> Iterator[Rend
     for verdict in Verdict:
         if verdict in advice and verdict in words.VERDICTS:
             yield _indented(Text(f"{verdict}: {words.VERDICTS[verdict]}"))
-
-
-def _alike(failed: Sequence[CaseResult], full: bool) -> list[list[CaseResult]]:
-    """Cases that failed with the same words together, in the order of the first of each."""
-    groups: dict[tuple[Verdict, str], list[CaseResult]] = {}
-    for case in failed:
-        groups.setdefault((case.verdict, _why(case, full)), []).append(case)
-    return list(groups.values())
 
 
 def _why(case: CaseResult, full: bool) -> str:
