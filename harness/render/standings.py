@@ -72,7 +72,17 @@ def _table(
         Column("run", order=7 if everything else 2),
     ]
     rows = [_row(s, score, signs, now_ns) for s, score in zip(shown, scores, strict=True)]
+    if _common_doubts(shown):
+        at = [column.title for column in columns].index("doubts")
+        for row in rows:
+            row[at] = ""  # _sentences says them once
     return Fitted(columns, rows)
+
+
+def _common_doubts(shown: Sequence[Standing]) -> tuple[Doubt, ...]:
+    """The doubts of each of several rows, where all have the same."""
+    doubts = {s.doubts for s in shown}
+    return doubts.pop() if len(shown) > 1 and len(doubts) == 1 else ()
 
 
 def _row(s: Standing, score: str, signs: Marks, now_ns: int) -> list[Cell]:
@@ -100,6 +110,8 @@ def _sentences(board: Board, signs: Marks, limit: int | None, confirmed: bool) -
     hidden = len(board.standings) - len(board.standings[:limit])
     if hidden:
         yield Text(f"{hidden} more entries are not shown (--limit).", "dim")
+    if common := _common_doubts(board.standings[:limit]):
+        yield Text(f"Doubts of all of them: {', '.join(common)}.", "yellow")
     if any(s.clock is Clock.JUDGE for s in board.standings):
         yield Text(
             "By the judge's own clock, which no submission can move. Finer differences rest on the "
