@@ -210,6 +210,11 @@ def ranks(made: Iterable[Board]) -> Mapping[str, int]:
     return {s.run: s.rank for board in made for s in board.standings}
 
 
+def reasons(made: Iterable[Board]) -> Mapping[str, str]:
+    """Run id -> why it holds no standing, for the runs that hold none."""
+    return {one.run: one.reason for board in made for one in board.unranked}
+
+
 class Place(NamedTuple):
     """Where a run stands: nowhere, unless it holds a standing."""
 

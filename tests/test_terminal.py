@@ -588,6 +588,29 @@ def test_show_without_a_run_lists_the_latest(
     assert sorted(filter(None, (ranks["aaaa"], ranks["bbbb"]))) == [1, 1]
 
 
+def test_a_list_of_runs_says_of_each_without_a_rank_what_the_board_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with open_store(url, create=True) as store:
+        store.add(
+            make_run("old", id="aaaa", created=1, digest="e" * 64),
+            make_run("gone", id="bbbb", created=2),
+            make_run("twice", id="cccc", created=3),
+            make_run("twice", id="dddd", created=4),
+            make_run("gone", id="eeee", created=5, verdict=Verdict.CRASHED, message="lost"),
+        )
+    assert cli.run(["show", "--limit", "4", "--db", url]) == 0
+    rows = capfd.readouterr().out.splitlines()[2:6]
+    assert [row.split()[0] for row in rows] == ["eeee", "dddd", "cccc", "bbbb"]
+    assert rows[2].endswith("superseded by dddd")
+    assert rows[3].endswith("the same file did not pass in eeee")
+    assert cli.run(["show", "--db", url]) == 0
+    assert capfd.readouterr().out.splitlines()[6].endswith("another version of the task")
+
+
 def test_show_before_any_run_says_what_makes_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

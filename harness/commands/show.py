@@ -42,19 +42,21 @@ def command(
 
 
 def _list(limit: int, as_json: bool, url: str, root: Path | None, *, may_be_missing: bool) -> None:
-    from harness.leaderboard import boards, ranks
+    from harness.leaderboard import boards, ranks, reasons
     from harness.render import listing
     from harness.store import MissingStore, open_store
 
     try:
         with open_store(url, create=False) as store:
             task = options.task_at(root)
-            found = store.runs(limit=limit)
-            ranked = ranks(boards(store.latest_eligible(task), task=task))
+            every = store.runs()
     except MissingStore:
         if not may_be_missing:
             raise
-        found, ranked = (), {}
+        task, every = None, ()
+    found = every[:limit]
+    made = boards(every, task=task)
+    ranked = ranks(made)
     if as_json:
         from harness.render import export
 
@@ -65,7 +67,9 @@ def _list(limit: int, as_json: bool, url: str, root: Path | None, *, may_be_miss
     if not found:
         console.print("No run is stored yet: `harness run submissions/torch_dequant.py` makes one.")
         return
-    console.print(listing.runs_table(found, ranked, signs=signs, now_ns=time.time_ns()))
+    console.print(
+        listing.runs_table(found, ranked, reasons(made), signs=signs, now_ns=time.time_ns())
+    )
     console.print("")
     console.print("`harness show RUN` has one in full.", style="dim")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from harness.leaderboard import ineligible
 from harness.model import Summary, Verdict
 from harness.render import export, text
 from harness.render.table import Cell, Column, Fitted
@@ -15,9 +14,14 @@ from harness.render.text import Marks, plain
 
 
 def runs_table(
-    runs: Sequence[Summary], ranks: Mapping[str, int], *, signs: Marks, now_ns: int
+    runs: Sequence[Summary],
+    ranks: Mapping[str, int],
+    reasons: Mapping[str, str],
+    *,
+    signs: Marks,
+    now_ns: int,
 ) -> RenderableType:
-    """A row a run.  `ranks` is by run id; `now_ns` is Unix time, for ages."""
+    """A row a run.  `ranks`, and `reasons` where it has none: by run id.  `now_ns` is Unix time."""
     columns = [
         Column("run"),
         Column("submission", wrap=True),
@@ -33,7 +37,7 @@ def runs_table(
     ]
     scores = text.durations([run.score_ns for run in runs], signs)
     rows = [
-        _row(run, score, ranks.get(run.id), signs, now_ns)
+        _row(run, score, ranks.get(run.id), reasons.get(run.id, ""), signs, now_ns)
         for run, score in zip(runs, scores, strict=True)
     ]
     return Fitted(columns, rows)
@@ -66,7 +70,9 @@ def _listed(run: Summary, rank: int | None) -> dict[str, Any]:
     }
 
 
-def _row(run: Summary, score: str, rank: int | None, signs: Marks, now_ns: int) -> list[Cell]:
+def _row(
+    run: Summary, score: str, rank: int | None, why: str, signs: Marks, now_ns: int
+) -> list[Cell]:
     passed = run.verdict is Verdict.PASSED
     return [
         plain(run.id, signs.encoding),
@@ -79,16 +85,9 @@ def _row(run: Summary, score: str, rank: int | None, signs: Marks, now_ns: int) 
         "" if rank is None else str(rank),
         plain(run.device, signs.encoding),
         text.age(run.created_ns, now_ns),
-        plain("" if rank else _why(run), signs.encoding),
+        plain(why, signs.encoding),
     ]
 
 
 def _width(run: Summary, signs: Marks) -> str:
     return text.spread(run.low_ns or 0.0, run.score_ns or 0.0, run.high_ns or 0.0, signs)
-
-
-def _why(run: Summary) -> str:
-    """Why a run has no rank."""
-    if run.verdict is not Verdict.PASSED:
-        return run.message
-    return ineligible(run) or "another run is its standing"
