@@ -130,6 +130,19 @@ def test_the_judges_board_leaves_out_whose_samples_are_damaged(
     assert [row["submission"] for row in board["unranked"]] == ["one"]
 
 
+def test_the_judges_board_is_the_same_with_all_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known = sampled_run("one", id="aaaaaaaaaaaa", created=1)
+    blind = sampled_run("one", id="bbbbbbbbbbbb", created=2, judge_width_ns=None)
+    url = _stored(tmp_path, known, blind, sampled_run("two", id="cccccccccccc"))
+    for option in ([], ["--all"]):
+        assert cli.run(["leaderboard", "--judge-clock", "--json", *option, "--db", url]) == 0
+        (board,) = json.loads(capfd.readouterr().out)["boards"]
+        standing = {s["run"]: s["rank"] for s in board["standings"]}
+        assert standing == {"aaaaaaaaaaaa": 1, "cccccccccccc": 1}
+
+
 def test_a_page_has_the_published_times(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "board.html"
     db = ["--db", _stored(tmp_path, sampled_run())]
