@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -126,14 +127,28 @@ def _author(path: Path, text: str) -> str | None:
     Raises UsageError for a line at the top that means to be one: who misspells it would run as
     anonymous.  Further down such a line may be anything, part of a text for instance.
     """
-    top = True
-    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
-        top = top and line.startswith("#")
-        found = _DIRECTIVE.match(line)
+    if _ANY_DIRECTIVE.search(text) is None:
+        return None
+    top = 1
+    for number, comment in _comments(text.lstrip("\ufeff")):
+        found = _DIRECTIVE.match(comment)
         if found:
             return None if found.group(1) == PLACEHOLDER else found.group(1)
-        if top and _ANY_DIRECTIVE.match(line):
+        if number == top and _ANY_DIRECTIVE.match(comment):
             raise UsageError(
-                f"{path}:{number}: {line.strip()[:60]!r} is no `#!HARNESS author NAME`; write it so"
+                f"{path}:{number}: {comment.strip()[:60]!r} is no `#!HARNESS author NAME`; "
+                "write it so"
             )
+        top += number == top
     return None
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of the comments that begin a line, until Python cannot read on.
+
+    A line of a string is none: a kernel may quote another one, author and all.
+    """
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
+        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
+            if token.type == tokenize.COMMENT and token.start[1] == 0:
+                yield token.start[0], token.string

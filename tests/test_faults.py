@@ -159,6 +159,21 @@ def test_an_author_is_found_below_a_docstring_or_an_import(tmp_path: Path, above
         assert read_submission(file, None).author == "anonymous"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    "quoted",
+    ['source = """\n#!HARNESS author Eve\n"""', 'x = "a\u2028#!HARNESS author Eve"'],
+    ids=["a kernel", "a line separator"],
+)
+def test_an_author_whom_a_text_names_is_not_the_files(
+    tmp_path: Path, quoted: str, end: str
+) -> None:
+    file = tmp_path / "s.py"
+    for below, author in (("#!HARNESS author Ada\n", "Ada"), ("", "anonymous")):
+        file.write_bytes(f"{quoted}\n{below}".replace("\n", end).encode() + RIGHT)
+        assert read_submission(file, None).author == author
+
+
 def _fifo(path: Path) -> None:
     os.mkfifo(path)
 
