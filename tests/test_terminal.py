@@ -404,6 +404,18 @@ def test_a_lead_that_is_in_doubt_comes_with_what_settles_it(
     assert said in drawn if said else "--confirm" not in drawn
 
 
+def test_doubts_that_every_row_has_are_said_once_and_others_in_their_row() -> None:
+    doubts = [Doubt.NOISY, Doubt.BUDGET]
+    first, second = make_run("first", doubts=doubts), make_run("second", doubts=doubts)
+    drawn = draw(view([first, second]))
+    assert drawn.count("noisy") == 1
+    assert "Doubts of all of them: noisy, budget.\n" in drawn
+    for runs, count in (([first], 1), ([first, make_run("second")], 1), ([first, second], 2)):
+        third = [make_run("third", doubts=[Doubt.BUDGET])] if count == 2 else []
+        drawn = draw(view([*runs, *third]))
+        assert drawn.count("noisy, budget") == count and "all of them" not in drawn
+
+
 def test_submissions_of_one_name_are_told_apart_by_their_authors() -> None:
     def made(name: str, author: str, time_us: float) -> Run:
         return make_run(name, author=author, times_us=(time_us,) * 3)
