@@ -28,10 +28,11 @@ from harness.model import (
     Mode,
     Passed,
     Run,
+    Standing,
     Verdict,
 )
 from harness.render import text
-from harness.render.standings import boards_view
+from harness.render.standings import boards_view, times_as_long
 from harness.render.terminal import make_console, run_view, tally
 from harness.store import open_store
 from tests.fakes import CPU, EPOCH_NS, SHAPES, make_failure, make_run, make_shape
@@ -657,3 +658,21 @@ def test_a_tally_counts_what_cannot_run_here_apart() -> None:
     runs = [make_run(verdict=verdict) for verdict in verdicts]
     assert tally(runs) == "1 passed, 2 failed, 1 unsupported"
     assert tally(runs[1:2]) == "1 failed"
+
+
+@pytest.mark.parametrize(
+    ("score_us", "half_width_us", "said"),
+    [(30, 1.5, "1.50 ± 0.11 times"), (30, 0.03, "1.500 ± 0.002 times"), (20.2, 0.2, "1.010 ")],
+)
+def test_a_lead_has_no_error_of_naught(score_us: float, half_width_us: float, said: str) -> None:
+    (board,) = boards([make_run("a")])
+    (some,) = board.standings
+
+    def at(score: float) -> Standing:
+        half_width = half_width_us / score_us * score
+        return dataclasses.replace(
+            some, score_ns=score, low_ns=score - half_width, high_ns=score + half_width
+        )
+
+    signs = text.marks("utf-8")
+    assert times_as_long(at(20_000), at(score_us * 1e3), signs).startswith(said)

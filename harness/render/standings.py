@@ -171,7 +171,7 @@ def times_as_long(best: Standing, other: Standing, signs: Marks) -> str:
     a, b = (stats.Interval(s.score_ns, s.low_ns, s.high_ns) for s in (best, other))
     noise = (stats.half_width(a) ** 2 + stats.half_width(b) ** 2) ** 0.5
     ratio = b.median / a.median
-    digits = 3 if ratio < 1.1 else 2
+    digits = 3 if ratio < 1.1 or ratio * noise < 0.005 else 2
     return f"{ratio:.{digits}f} {signs.plus_minus} {ratio * noise:.{digits}f} times"
 
 
