@@ -11,7 +11,7 @@ import yaml
 
 from harness import bundle
 from harness.errors import UsageError
-from harness.model import Run, Shape, Submission, Task
+from harness.model import Run, Shape, Submission, Task, Verdict
 from harness.revision import Repository, repository
 from harness.sources import read_submission, submission_of
 from harness.task import FILE
@@ -108,7 +108,13 @@ def _bundle(path: Path, task: Task) -> Baseline:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     if not data.strip():
         raise UsageError(f"{path}: is empty or no file, so nothing could be compared with it")
-    runs = [run for run in bundle.loads(data, str(path)).runs if run.task == task.name]
+    held = [run for run in bundle.loads(data, str(path)).runs if run.task == task.name]
+    runs = [run for run in held if run.verdict is Verdict.PASSED and bundle.has_its_source(run)]
+    if held and not runs:
+        raise UsageError(
+            f"{path}: no run in it passed with the source that its sha256 names; "
+            "`harness verify` says more"
+        )
     runs.sort(key=lambda run: run.created_ns)
     with_source = {run.submission.name: run.submission for run in runs if run.submission.source}
     if not with_source:

@@ -119,14 +119,19 @@ def loads(data: bytes, where: str) -> Bundle:
     return Bundle(runs, str(version), digest, signature)
 
 
+def has_its_source(run: Run) -> bool:
+    """Whether its source, where it came with one, is the one that its sha256 names."""
+    source = run.submission.source
+    return not source or _sha256(source) == run.submission.sha256
+
+
 def problems(run: Run) -> tuple[str, ...]:
     """What does not fit together in a run: source, times, score, verdict.  Empty when sound.
 
     Whether its cases are those of its task, `planned.departures` says, where the task is at hand.
     """
     found = _name_problems(run)
-    source = run.submission.source
-    if source and _sha256(source) != run.submission.sha256:
+    if not has_its_source(run):
         found.append("its source is not the one that its sha256 names")
     if not _is_key(run.secret_seed):
         found.append("it reveals no secret seed")

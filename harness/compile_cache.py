@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import scratch
@@ -37,8 +37,11 @@ def cache_key(*parts: str) -> str:
 
 
 @contextlib.contextmanager
-def scratch_folder(key: str, cache_root: Path) -> Iterator[Path]:
-    """Yield a fresh private folder holding the key's compile cache; keep that cache afterwards.
+def scratch_folder(key: str, cache_root: Path, keep: Callable[[], bool]) -> Iterator[Path]:
+    """Yield a fresh private folder holding the key's compile cache.
+
+    Afterwards that cache is kept where `keep` says so, and forgotten otherwise: a compiler that was
+    killed leaves half a library, which every later run of the same text would fail to load.
 
     The path depends on the key alone where possible, since build systems write absolute paths into
     what they reuse; a second run of the same submission beside the first gets another path.
@@ -55,7 +58,10 @@ def scratch_folder(key: str, cache_root: Path) -> Iterator[Path]:
             _open_up(folder / CACHE_FOLDER)
         yield folder
         with contextlib.suppress(OSError):
-            _save(folder / CACHE_FOLDER, saved)
+            if keep():
+                _save(folder / CACHE_FOLDER, saved)
+            else:
+                shutil.rmtree(saved, ignore_errors=True)
             _prune(cache_root)
 
 

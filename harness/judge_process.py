@@ -23,7 +23,7 @@ from harness.compile_cache import cache_key, scratch_folder
 from harness.devices import present
 from harness.errors import HarnessError, UsageError
 from harness.launch import Launcher
-from harness.model import Budget, Job, Limits, Mode, Run, Task
+from harness.model import Budget, Job, Limits, Mode, Run, Task, Verdict
 from harness.profile_values import ProfileReport
 from harness.progress import STILL, Emit, Progress, Stages
 from harness.selftest_values import SelfTestReport
@@ -60,16 +60,18 @@ def judge_job(job: Job, emit: Emit) -> Run:
     """Judge one job on this machine.  Raises HarnessError when the machine or the task fails."""
     stages = emit = Stages(emit)
     advice = guard.notes(job.submission.source)  # before the device is held
-    with _court(job, emit) as (task, modules, device, launcher, budget):
+    passed = False
+    with _court(job, emit, lambda: passed) as (task, modules, device, launcher, budget):
         from harness.judge import Judge
 
         run = Judge(job, task, modules, device, launcher, budget, emit).run()
+        passed = run.verdict is Verdict.PASSED
     return replace(run, notes=run.notes + advice, stages=stages.spent())
 
 
 def profile_job(job: Job, emit: Emit) -> ProfileReport:
     """Profile a submission's calls on the ranked shapes, or on those of the job."""
-    with _court(job, emit) as (task, modules, device, launcher, _):
+    with _court(job, emit, lambda: True) as (task, modules, device, launcher, _):
         from harness.bench import Bench
         from harness.profile import profile
 
@@ -84,7 +86,7 @@ def profile_job(job: Job, emit: Emit) -> ProfileReport:
 
 def selftest_job(job: Job, emit: Emit) -> SelfTestReport:
     """Hold this machine's clock against kernels of known length; needs no submission."""
-    with _court(job, emit) as (task, _, device, launcher, _):
+    with _court(job, emit, lambda: True) as (task, _, device, launcher, _):
         from harness.selftest import metrology
 
         return metrology(task, device, launcher, emit)
@@ -99,8 +101,12 @@ ORDERS: dict[str, Callable[[Job, Emit], Any]] = {
 
 
 @contextlib.contextmanager
-def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, Launcher, Budget]]:
+def _court(
+    job: Job, emit: Emit, keep: Callable[[], bool]
+) -> Iterator[tuple[Task, TaskModules, Device, Launcher, Budget]]:
     """Everything that an order on this machine needs, the device held meanwhile.
+
+    `keep`: whether in the end what the submission compiled is kept for its next run.
 
     The first worker is started before this process loads torch, so that both load it at once, and
     the device is waited for only then: its lock is held for no longer than it is used.
@@ -112,7 +118,7 @@ def _court(job: Job, emit: Emit) -> Iterator[tuple[Task, TaskModules, Device, La
     level = isolation.choose(job.isolation)
     key = cache_key(job.submission.sha256, *(f"{k}={v}" for k, v in machine.versions()))
     compiled = machine.cache_folder() / "compiled"
-    with scratch_folder(key, compiled) as scratch, contextlib.ExitStack() as stack:
+    with scratch_folder(key, compiled, keep) as scratch, contextlib.ExitStack() as stack:
         launcher = Launcher(
             scratch=scratch,
             task_root=root,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import difflib
 import hashlib
@@ -21,7 +22,12 @@ from harness.names import MAX_NAME, NOBODY, proper
 MAX_SOURCE_BYTES = 1 << 20
 PLACEHOLDER = "your-name"  # as starting points and README have it
 _MOST_BESIDE = 100  # of a folder made to fill the order that they go into
-_DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*?)\s*$")
+#: How much of a file is looked at for its author, and how long its lines may be: Python's tokenizer
+#: takes minutes for a line of 20 kB that it cannot read.
+_HEAD, _LONGEST = 1 << 16, 1 << 12
+#: Decoders that take time with the square of the length.
+_SLOW_ENCODINGS = frozenset(("punycode", "idna"))
+_DIRECTIVE = re.compile(r"#!HARNESS\s+author\s+(\S.*)")
 _ANY_DIRECTIVE = re.compile(r"#\s*!\s*harness\b", re.IGNORECASE)
 
 
@@ -116,6 +122,8 @@ def _decode(path: Path, raw: bytes) -> str:
     """Decode as Python itself would: byte-order mark, coding cookie, else UTF-8."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        if codecs.lookup(encoding).name in _SLOW_ENCODINGS:
+            raise LookupError(f"{encoding} is no encoding for text")
         return raw.decode(encoding)
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         raise UsageError(f"{path}: not Python source ({error}); save it as UTF-8") from None
@@ -125,13 +133,15 @@ def _author(path: Path, text: str) -> str | None:
     """Who the first `#!HARNESS author NAME` names, at the top or below a docstring or imports.
 
     Raises UsageError for a line at the top that means to be one: who misspells it would run as
-    anonymous.  Further down such a line may be anything, part of a text for instance.
+    anonymous.  Further down such a line may be anything, part of a text for instance; below 64 KiB,
+    or a line of more than 4 KiB, there is none.
     """
-    if _ANY_DIRECTIVE.search(text) is None:
+    head = text.lstrip("\ufeff")[:_HEAD]
+    if _ANY_DIRECTIVE.search(head) is None:
         return None
     top = 1
-    for number, comment in _comments(text.lstrip("\ufeff")):
-        found = _DIRECTIVE.match(comment)
+    for number, comment in _comments(head):
+        found = _DIRECTIVE.match(comment.rstrip())
         if found:
             return None if found.group(1) == PLACEHOLDER else found.group(1)
         if number == top and _ANY_DIRECTIVE.match(comment):
@@ -148,7 +158,15 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
     A line of a string is none: a kernel may quote another one, author and all.
     """
+    lines = io.StringIO(text, newline=None)
+
+    def read() -> str:
+        line = lines.readline()
+        return line if len(line) <= _LONGEST else ""
+
     with contextlib.suppress(tokenize.TokenError, SyntaxError):
-        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
+        for token in tokenize.generate_tokens(read):
+            if token.type == tokenize.ERRORTOKEN:
+                return
             if token.type == tokenize.COMMENT and token.start[1] == 0:
                 yield token.start[0], token.string

@@ -128,6 +128,32 @@ def test_b69_the_author_is_found_behind_a_byte_order_mark(tmp_path: Path) -> Non
     assert read_submission(file, None).author == "Ada"
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "above",
+    [
+        b"a" + b" " * 200_000 + b"$\n",  # Python's tokenizer alone took minutes for a tenth of it
+        b"$ " * 2000 + b"\n",
+        b"'''\n" + b"x\n" * 500_000,
+        b"#!HARNESS author " + b"b" + b" " * 500_000 + b"x\n",
+    ],
+    ids=["blanks", "errors", "open text", "long author"],
+)
+def test_a_file_that_cannot_be_read_on_has_no_author_and_takes_no_time(
+    tmp_path: Path, above: bytes
+) -> None:
+    file = tmp_path / "slow.py"
+    file.write_bytes(above + b"#!HARNESS author Ada\n" + RIGHT)
+    assert read_submission(file, None).author == "anonymous"
+
+
+def test_an_encoding_that_takes_the_square_of_the_length_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_bytes(b"# -*- coding: punycode -*-\n" + RIGHT)
+    with pytest.raises(UsageError, match="punycode is no encoding for text"):
+        read_submission(file, None)
+
+
 def test_the_name_that_starting_points_leave_open_is_no_author(tmp_path: Path) -> None:
     file = tmp_path / "s.py"
     file.write_bytes(b"#!HARNESS author your-name\n" + RIGHT)

@@ -35,7 +35,7 @@ from harness.gate import (
 )
 from harness.gate_controls import right_control, smallest_shape, wrong_control
 from harness.gatekeeper import Gatekeeper
-from harness.model import Job, Mode, Run, Shape, Submission, Tolerance
+from harness.model import Job, Mode, Run, Shape, Submission, Tolerance, Verdict
 from harness.slowdown import OPEN, Pace, compare, decide
 from harness.sources import read_submission
 from harness.task import load
@@ -895,6 +895,11 @@ def test_a_bundle_is_a_baseline_and_holds_what_may_not_be_missing(
     assert gate("submissions/good.py", "--baseline", path) == 0
     assert gate("submissions/new.py", "--baseline", path) == 1
     assert "runs.json does not hold it" in capsys.readouterr().out
+    swapped = replace(run, submission=replace(run.submission, source=run.submission.source + "#"))
+    for other in (swapped, replace(run, verdict=Verdict.WRONG_ANSWER)):
+        path.write_bytes(bundle.dumps(bundle.make([other], with_source=True)))
+        assert gate("submissions/good.py", "--baseline", path) == 2
+        assert "no run in it passed with the source" in capsys.readouterr().err
     # Three shapes in the baseline, two in the task now.
     extra = replace(run.cases[0], case=replace(run.cases[0].case, shape=Shape((("n", 3),))))
     wider = replace(run, cases=(*run.cases, extra))

@@ -302,7 +302,10 @@ def test_code_that_a_checkout_brings_as_compiled_is_not_run(
     entry.mkdir(parents=True)
     (entry / "made").touch()
     assert gate("submissions/compiled.py", "--no-cache") == 1, "outside of a checkout it is used"
+    assert not entry.exists(), "a run that fails forgets what it had compiled"
 
+    entry.mkdir(parents=True)
+    (entry / "made").touch()
     (root.parent / "cache").rename(root / ".cache")
     monkeypatch.setenv("XDG_CACHE_HOME", ".cache")
     before = {path: path.stat().st_mtime_ns for path in (root / ".cache").rglob("*")}

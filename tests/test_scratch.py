@@ -136,13 +136,29 @@ def test_the_oldest_caches_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert {path.name for path in tmp_path.iterdir()} == {"new", "middle"}
 
 
+def _always() -> bool:
+    return True
+
+
+def test_what_a_failed_run_compiled_is_forgotten_and_what_was_kept_before_it(
+    ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed compiler leaves an empty library, and the next run found it: for ever."""
+    monkeypatch.setattr("tempfile.tempdir", str(ground))
+    entry = ground / "kept" / ("3" * 32)
+    for passed in (True, False):
+        with scratch_folder("3" * 32, ground / "kept", lambda: passed) as folder:  # noqa: B023
+            (folder / "cache" / "main.so").touch()
+        assert entry.exists() is passed
+
+
 def test_a_hostile_cache_is_not_kept_and_its_run_leaves_nothing(
     ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(ground))
-    with scratch_folder("0" * 32, ground / "kept") as folder:
+    with scratch_folder("0" * 32, ground / "kept", _always) as folder:
         dig(folder / "cache", LEVELS)
-    with scratch_folder("1" * 32, ground / "kept") as folder:
+    with scratch_folder("1" * 32, ground / "kept", _always) as folder:
         (folder / "cache").rmdir()
         (folder / "cache").symlink_to("/etc")
     assert {path.name for path in ground.iterdir()} <= {"kept"}
@@ -153,12 +169,12 @@ def test_runs_of_one_text_beside_each_other_have_folders_of_their_own(
     ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(ground))
-    with scratch_folder("2" * 32, ground / "kept") as first:
-        with scratch_folder("2" * 32, ground / "kept") as second:
+    with scratch_folder("2" * 32, ground / "kept", _always) as first:
+        with scratch_folder("2" * 32, ground / "kept", _always) as second:
             assert first != second
-        with scratch_folder("2" * 32, ground / "kept") as third:
+        with scratch_folder("2" * 32, ground / "kept", _always) as third:
             assert third not in (first, second)
-    with scratch_folder("2" * 32, ground / "kept") as again:
+    with scratch_folder("2" * 32, ground / "kept", _always) as again:
         assert again == first
 
 

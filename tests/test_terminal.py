@@ -676,3 +676,10 @@ def test_a_lead_has_no_error_of_naught(score_us: float, half_width_us: float, sa
 
     signs = text.marks("utf-8")
     assert times_as_long(at(20_000), at(score_us * 1e3), signs).startswith(said)
+
+
+@pytest.mark.timeout(20)
+def test_blanks_at_the_ends_of_lines_are_left_out_whatever_stands_between_them() -> None:
+    stream = io.StringIO()
+    make_console(stream, {}).print(f"a{' ' * 300_000}b   \n c  \n\nd", soft_wrap=True)
+    assert stream.getvalue() == f"a{' ' * 300_000}b\n c\n\nd\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, TextIO, cast
 
@@ -19,7 +18,8 @@ class _Trimmed:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        *lines, rest = text.split("\n")  # a pattern takes the square of the blanks within a line
+        self._stream.write("\n".join([*(line.rstrip(" ") for line in lines), rest]))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
